@@ -1,0 +1,68 @@
+# Two commands do all: `make serve` and `make test`. Everything is installed into .venv, with hashes.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+VENV  := .venv
+BIN   := $(VENV)/bin
+UV    := UV_HTTP_TIMEOUT=120 UV_HTTP_RETRIES=5 VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/uv
+MEMBERS := shared/protocols shared/parsers shared/tokenizers shared/runtime services/frontend services/tokenizer \
+           services/router services/kv_indexer services/worker services/tool_dispatch deploy/local
+SERVICES := frontend tokenizer router kv_indexer worker tool_dispatch
+DIST_tokenizer := catenary-tokenizer-service
+PYPROJECTS := $(addsuffix /pyproject.toml,$(MEMBERS))
+ARGS ?=
+FILES ?= ../shared/cases/*.jsonl
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+
+$(BIN)/uv: requirements/uv.txt
+	@python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed"; exit 1; }
+	python3 -m venv $(VENV)
+	@n=0; until $(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/uv.txt; do n=$$((n+1)); [ $$n -lt 4 ] || exit 1; sleep $$((n*5)); done
+	@touch $@
+
+$(VENV)/.serve: $(BIN)/uv requirements.txt $(PYPROJECTS)
+	@n=0; until $(UV) pip install -q --require-hashes -r requirements.txt; do n=$$((n+1)); [ $$n -lt 4 ] || exit 1; sleep $$((n*5)); done
+	$(UV) pip install -q --no-deps $(addprefix -e ,$(MEMBERS))
+	@touch $@
+
+$(VENV)/.dev: $(BIN)/uv requirements-dev.txt $(PYPROJECTS)
+	@n=0; until $(UV) pip install -q --require-hashes -r requirements-dev.txt; do n=$$((n+1)); [ $$n -lt 4 ] || exit 1; sleep $$((n*5)); done
+	$(UV) pip install -q --no-deps $(addprefix -e ,$(MEMBERS))
+	@touch $@ $(VENV)/.serve
+
+install: $(VENV)/.serve  ## what `make serve` needs
+install-dev: $(VENV)/.dev  ## what tests and checks need
+
+serve: $(VENV)/.serve  ## the whole mesh on port 8000, until Ctrl-C (ARGS="--port 9000 --workers 4")
+	@exec $(BIN)/catenary up $(ARGS)
+
+demo: $(VENV)/.serve  ## a two-turn agent run against a mesh it starts, as a timeline
+	@exec $(BIN)/catenary demo $(ARGS)
+
+test: $(VENV)/.dev check  ## every check and test, under five minutes
+	$(BIN)/python -m pytest -q -m "not slow" $(ARGS)
+
+check: $(VENV)/.dev  ## lint, format, types, layers, generated files
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy shared services deploy/local tests docs/examples
+	$(BIN)/lint-imports --config tests/contract/importlinter.ini --no-cache
+	$(UV) pip check
+
+format: $(VENV)/.dev  ## let ruff mend what it can
+	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+cases: $(VENV)/.dev  ## run case files (FILES=path/*.jsonl)
+	$(BIN)/python -m tests.cases $(FILES)
+
+bench: $(VENV)/.dev  ## measure and print JSON
+	$(BIN)/python -m tests.bench $(ARGS)
+
+lock: $(BIN)/uv  ## write the exported requirements anew from the members' declarations
+	$(UV) lock -q
+	$(UV) export -q --frozen --no-header --no-annotate --no-emit-workspace --all-packages --all-extras --no-dev --format requirements-txt -o requirements.txt
+	$(UV) export -q --frozen --no-header --no-annotate --no-emit-workspace --all-packages --all-extras --all-groups --format requirements-txt -o requirements-dev.txt
+	$(foreach s,$(SERVICES),$(UV) export -q --frozen --no-header --no-annotate --no-emit-workspace --no-dev --package $(or $(DIST_$(s)),catenary-$(subst _,-,$(s))) --format requirements-txt -o requirements/$(s).txt ;)
+
+.PHONY: help install install-dev serve demo test check format cases bench lock

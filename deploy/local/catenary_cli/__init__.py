@@ -1,0 +1,1 @@
+"""The catenary command: a whole mesh on one machine, and its sisters."""

@@ -1,0 +1,1 @@
+"""HTTP edge of Catenary: OpenAI and Anthropic APIs in, turn events out."""

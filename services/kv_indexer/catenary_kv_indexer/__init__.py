@@ -1,0 +1,1 @@
+"""Mirror of which worker holds which KV block."""

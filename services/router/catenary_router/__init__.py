@@ -1,0 +1,1 @@
+"""Places each turn on the worker where it finishes first."""

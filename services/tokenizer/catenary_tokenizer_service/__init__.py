@@ -1,0 +1,1 @@
+"""Owner of the turn: text to tokens, placement, tokens to events."""

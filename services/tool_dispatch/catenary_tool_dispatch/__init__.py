@@ -1,0 +1,1 @@
+"""Runs registered tool calls off the bus and publishes their results."""

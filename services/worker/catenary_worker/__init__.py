@@ -1,0 +1,1 @@
+"""Wraps one engine: runs turns, emits token frames, KV events and load beats."""

@@ -1,0 +1,1 @@
+"""Conversation, turn events, bus messages and API shapes of Catenary: sans-IO."""

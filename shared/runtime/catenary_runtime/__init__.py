@@ -1,0 +1,1 @@
+"""What every Catenary service shares: bus, presence, lifecycle, configuration, telemetry."""

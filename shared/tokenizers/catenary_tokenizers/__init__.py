@@ -1,0 +1,1 @@
+"""Exact, cached and injection-safe prompts: load, render, encode, detokenise, hash."""
