@@ -1,0 +1,151 @@
+"""The API-neutral form of a request: what every API is decoded to and every template is fed from.
+
+Parts of an assistant message stand in the order in which the model wrote them: reasoning, text and calls may alternate.
+JSON that belongs to others (tool schemas, call arguments) stays JSON *text*: nothing past the boundary is a dict.
+"""
+
+from typing import Literal
+
+from catenary_protocols.wire import Wire
+
+
+class TextPart(Wire, tag="text"):
+    """Visible text."""
+
+    text: str
+
+
+class ImagePart(Wire, tag="image"):
+    """An image, by URL or inline (`data:` URL)."""
+
+    url: str
+    detail: str = ""
+
+
+class ReasoningPart(Wire, tag="reasoning"):
+    """What the model thought, in its place."""
+
+    text: str
+
+
+class CallPart(Wire, tag="call"):
+    """A tool call the model made.
+
+    Attributes:
+        id: the API's call id, echoed by the client; data only.
+        name: the tool.
+        arguments: JSON text of an object, as the client sent it back.
+    """
+
+    id: str
+    name: str
+    arguments: str
+
+
+class SystemMessage(Wire, tag="system"):
+    """Instructions, at the head or in the middle of a conversation."""
+
+    parts: tuple[TextPart, ...]
+
+
+class UserMessage(Wire, tag="user"):
+    """What the user said."""
+
+    parts: tuple[TextPart | ImagePart, ...]
+    name: str = ""
+
+
+class AssistantMessage(Wire, tag="assistant"):
+    """What the model said, in order."""
+
+    parts: tuple[ReasoningPart | TextPart | CallPart, ...]
+
+
+class ToolMessage(Wire, tag="tool"):
+    """The result of one call."""
+
+    call_id: str
+    parts: tuple[TextPart | ImagePart, ...]
+    name: str = ""
+    is_error: bool = False
+
+
+Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+
+
+class Tool(Wire):
+    """A function the model may call.
+
+    Attributes:
+        schema: JSON text of the JSON Schema of the arguments.
+        strict: the arguments must satisfy the schema exactly.
+    """
+
+    name: str
+    description: str = ""
+    schema: str = '{"type":"object","properties":{}}'
+    strict: bool = False
+
+
+class ToolChoice(Wire):
+    """Whether and what the model must call. `name` is set for mode `named`."""
+
+    mode: Literal["auto", "none", "required", "named"] = "auto"
+    name: str = ""
+
+
+class Conversation(Wire):
+    """All that a prompt is rendered from.
+
+    Attributes:
+        template: JSON text of an object of keyword arguments for the chat template ("" for none).
+        thinking: None leaves it to the template's default.
+    """
+
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = ToolChoice()
+    parallel_calls: bool = True
+    thinking: bool | None = None
+    template: str = ""
+
+
+class Sampling(Wire):
+    """How to choose tokens, and when to stop.
+
+    `max_tokens` counts generated tokens from the original prompt; None means up to the model's context. `stop` matches
+    visible text only. `logprobs`: number of alternatives, None for none.
+    """
+
+    max_tokens: int | None = None
+    min_tokens: int = 0
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    logit_bias: dict[int, float] = {}
+
+
+class Hints(Wire):
+    """`nvext.agent_hints`: what the harness knows about this turn; clamped by the key's policy.
+
+    Attributes:
+        priority: higher goes first; 0 is ordinary.
+        strict_priority: sorts before priority.
+        osl: expected output length, tokens.
+        latency_sensitivity: 0 (batch) to 1 (a person waits).
+        speculative_prefill: warm the next turn's prefix when this one ends.
+    """
+
+    priority: int = 0
+    strict_priority: int = 0
+    osl: int | None = None
+    latency_sensitivity: float | None = None
+    speculative_prefill: bool = False
