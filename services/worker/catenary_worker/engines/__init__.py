@@ -1,0 +1,1 @@
+"""Engines: `base` is what the worker sees, `contract` what each must keep, `paged` and `sim` the simulator."""
