@@ -9,26 +9,26 @@ from typing import Literal
 from catenary_protocols.wire import Wire
 
 
-class TextPart(Wire, tag="text"):
+class TextPart(Wire, frozen=True, tag="text"):
     """Visible text."""
 
     text: str
 
 
-class ImagePart(Wire, tag="image"):
+class ImagePart(Wire, frozen=True, tag="image"):
     """An image, by URL or inline (`data:` URL)."""
 
     url: str
     detail: str = ""
 
 
-class ReasoningPart(Wire, tag="reasoning"):
+class ReasoningPart(Wire, frozen=True, tag="reasoning"):
     """What the model thought, in its place."""
 
     text: str
 
 
-class CallPart(Wire, tag="call"):
+class CallPart(Wire, frozen=True, tag="call"):
     """A tool call the model made.
 
     Attributes:
@@ -42,26 +42,26 @@ class CallPart(Wire, tag="call"):
     arguments: str
 
 
-class SystemMessage(Wire, tag="system"):
+class SystemMessage(Wire, frozen=True, tag="system"):
     """Instructions, at the head or in the middle of a conversation."""
 
     parts: tuple[TextPart, ...]
 
 
-class UserMessage(Wire, tag="user"):
+class UserMessage(Wire, frozen=True, tag="user"):
     """What the user said."""
 
     parts: tuple[TextPart | ImagePart, ...]
     name: str = ""
 
 
-class AssistantMessage(Wire, tag="assistant"):
+class AssistantMessage(Wire, frozen=True, tag="assistant"):
     """What the model said, in order."""
 
     parts: tuple[ReasoningPart | TextPart | CallPart, ...]
 
 
-class ToolMessage(Wire, tag="tool"):
+class ToolMessage(Wire, frozen=True, tag="tool"):
     """The result of one call."""
 
     call_id: str
@@ -73,7 +73,7 @@ class ToolMessage(Wire, tag="tool"):
 Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 
 
-class Tool(Wire):
+class Tool(Wire, frozen=True):
     """A function the model may call.
 
     Attributes:
@@ -87,14 +87,14 @@ class Tool(Wire):
     strict: bool = False
 
 
-class ToolChoice(Wire):
+class ToolChoice(Wire, frozen=True):
     """Whether and what the model must call. `name` is set for mode `named`."""
 
     mode: Literal["auto", "none", "required", "named"] = "auto"
     name: str = ""
 
 
-class Conversation(Wire):
+class Conversation(Wire, frozen=True):
     """All that a prompt is rendered from.
 
     Attributes:
@@ -110,7 +110,7 @@ class Conversation(Wire):
     template: str = ""
 
 
-class Sampling(Wire):
+class Sampling(Wire, frozen=True):
     """How to choose tokens, and when to stop.
 
     `max_tokens` counts generated tokens from the original prompt; None means up to the model's context. `stop` matches
@@ -133,7 +133,7 @@ class Sampling(Wire):
     logit_bias: dict[int, float] = {}
 
 
-class Hints(Wire):
+class Hints(Wire, frozen=True):
     """`nvext.agent_hints`: what the harness knows about this turn; clamped by the key's policy.
 
     Attributes:

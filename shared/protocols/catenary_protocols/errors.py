@@ -17,7 +17,7 @@ from typing import ClassVar, Self
 from catenary_protocols.wire import Wire
 
 
-class ErrorInfo(Wire):
+class ErrorInfo(Wire, frozen=True):
     """An error as it travels on the bus.
 
     Attributes:
@@ -115,9 +115,7 @@ class CatenaryError(Exception):
     @classmethod
     def from_info(cls, info: ErrorInfo) -> Self:
         """Raise-able form of what came over the wire."""
-        return cls(
-            info.message, code=info.code, field=info.field, retry_after=info.retry_after, retry=info.retry
-        )
+        return cls(info.message, code=info.code, field=info.field, retry_after=info.retry_after, retry=info.retry)
 
 
 class RequestError(CatenaryError):

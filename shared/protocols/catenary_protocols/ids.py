@@ -11,7 +11,7 @@ RESUBMIT_STEP = 1_000
 """A resubmitted turn starts its attempts this much higher, so that its attempts never meet the old owner's."""
 
 
-class TurnKey(Wire):
+class TurnKey(Wire, frozen=True):
     """One placement of a turn.
 
     Attributes:

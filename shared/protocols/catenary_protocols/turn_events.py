@@ -1,7 +1,7 @@
 """What happens in a turn, in the order in which it happens: the one stream that every API encodes.
 
-A turn's log is `Accepted`, any number of `Queued`, `Started`, then deltas and calls, and one end: `Finished` or `Failed`.
-Every event of a turn has a sequence number (from 1), kept in the frame that carries it.
+A turn's log is `Accepted`, any number of `Queued`, `Started`, then deltas and calls, and one end: `Finished` or
+`Failed`. Every event of a turn has a sequence number (from 1), kept in the frame that carries it.
 """
 
 from typing import Literal
@@ -12,7 +12,7 @@ from catenary_protocols.wire import Wire
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "cancelled"]
 
 
-class Usage(Wire):
+class Usage(Wire, frozen=True):
     """Token counts of a turn. `cached_tokens` is what the engine reused of the prompt."""
 
     prompt_tokens: int = 0
@@ -21,40 +21,40 @@ class Usage(Wire):
     reasoning_tokens: int = 0
 
 
-class Accepted(Wire, tag="accepted"):
+class Accepted(Wire, frozen=True, tag="accepted"):
     """The turn has a prompt and the router has answered: it will run."""
 
     prompt_tokens: int
 
 
-class Queued(Wire, tag="queued"):
+class Queued(Wire, frozen=True, tag="queued"):
     """It waits for room; `position` counts from 1."""
 
     position: int
 
 
-class Started(Wire, tag="started"):
+class Started(Wire, frozen=True, tag="started"):
     """The engine has begun."""
 
     cached_tokens: int
     worker: str
 
 
-class ReasoningDelta(Wire, tag="reasoning"):
+class ReasoningDelta(Wire, frozen=True, tag="reasoning"):
     """More of what the model thinks."""
 
     text: str
     choice: int = 0
 
 
-class TextDelta(Wire, tag="text"):
+class TextDelta(Wire, frozen=True, tag="text"):
     """More visible text."""
 
     text: str
     choice: int = 0
 
 
-class CallBegun(Wire, tag="call_begun"):
+class CallBegun(Wire, frozen=True, tag="call_begun"):
     """A tool call begins: index (from 0 in its choice), call id and name are known."""
 
     index: int
@@ -63,7 +63,7 @@ class CallBegun(Wire, tag="call_begun"):
     choice: int = 0
 
 
-class ArgumentsDelta(Wire, tag="arguments"):
+class ArgumentsDelta(Wire, frozen=True, tag="arguments"):
     """More of a call's arguments (JSON text)."""
 
     index: int
@@ -71,7 +71,7 @@ class ArgumentsDelta(Wire, tag="arguments"):
     choice: int = 0
 
 
-class CallComplete(Wire, tag="call"):
+class CallComplete(Wire, frozen=True, tag="call"):
     """A tool call is whole: `arguments` is valid JSON text of an object, `key` its name on the bus.
 
     Attributes:
@@ -87,7 +87,7 @@ class CallComplete(Wire, tag="call"):
     choice: int = 0
 
 
-class CallCut(Wire, tag="call_cut"):
+class CallCut(Wire, frozen=True, tag="call_cut"):
     """The turn ended inside a call; `arguments` is what there was, never repaired."""
 
     index: int
@@ -95,15 +95,15 @@ class CallCut(Wire, tag="call_cut"):
     choice: int = 0
 
 
-class Malformed(Wire, tag="malformed"):
-    """The model wrote markup that is no call. The raw text is not lost: it was or is sent as text where policy says so."""
+class Malformed(Wire, frozen=True, tag="malformed"):
+    """The model wrote markup that is no call; its raw text is here and nowhere else."""
 
     raw: str
     reason: str
     choice: int = 0
 
 
-class ToolResulted(Wire, tag="tool_result"):
+class ToolResulted(Wire, frozen=True, tag="tool_result"):
     """The result of a call that the mesh ran arrived while the turn still streams."""
 
     key: str
@@ -112,7 +112,7 @@ class ToolResulted(Wire, tag="tool_result"):
     is_error: bool = False
 
 
-class Finished(Wire, tag="finished"):
+class Finished(Wire, frozen=True, tag="finished"):
     """The turn is over. `stop` is the stop string that matched, if one did."""
 
     reason: FinishReason
@@ -120,7 +120,7 @@ class Finished(Wire, tag="finished"):
     stop: str = ""
 
 
-class Failed(Wire, tag="failed"):
+class Failed(Wire, frozen=True, tag="failed"):
     """The turn ended in an error."""
 
     error: ErrorInfo
