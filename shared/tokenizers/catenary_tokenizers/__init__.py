@@ -1,1 +1,28 @@
 """Exact, cached and injection-safe prompts: load, render, encode, detokenise, hash."""
+
+from catenary_tokenizers.blocks import block_hashes, root_hash
+from catenary_tokenizers.detokenise import Detokenizer
+from catenary_tokenizers.errors import ModelDirectoryError, PromptError, TemplateLimitError, TokenizerError
+from catenary_tokenizers.ids import pack, unpack
+from catenary_tokenizers.load import embedded_path, load
+from catenary_tokenizers.model import ModelTokenizer, Rendered
+from catenary_tokenizers.segments import CacheStats
+from catenary_tokenizers.vocabulary import ControlToken
+
+__all__ = [
+    "CacheStats",
+    "ControlToken",
+    "Detokenizer",
+    "ModelDirectoryError",
+    "ModelTokenizer",
+    "PromptError",
+    "Rendered",
+    "TemplateLimitError",
+    "TokenizerError",
+    "block_hashes",
+    "embedded_path",
+    "load",
+    "pack",
+    "root_hash",
+    "unpack",
+]

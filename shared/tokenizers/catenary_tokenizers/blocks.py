@@ -1,0 +1,48 @@
+"""Sequence hashes of KV blocks: one function for the tokenizer, the worker and the indexer.
+
+A block's hash covers its tokens and, as the seed, the hash of the block before it; the first block's seed covers salt
+and LoRA adapter. Two prompts share a hash exactly where they share every token up to that block's end, under one salt
+and adapter.
+"""
+
+from __future__ import annotations
+
+from xxhash import xxh3_64_intdigest as _digest
+
+from catenary_tokenizers.ids import TOKEN_BYTES
+
+__all__ = ["HASH_BYTES", "block_hashes", "root_hash"]
+
+HASH_BYTES = 8
+
+
+def root_hash(*, salt: str = "", lora: str = "") -> int:
+    """The parent of a prompt's first block, a `u64`; 0 without salt and adapter."""
+    if not salt and not lora:
+        return 0
+    return _digest(f"{len(salt)}:{salt}{lora}".encode("utf-8", "surrogatepass"))
+
+
+def block_hashes(ids: bytes, block_size: int, *, salt: str = "", lora: str = "", parent: int | None = None) -> bytes:
+    """Chained hashes of the whole blocks of `ids`.
+
+    Args:
+        ids: tokens, little-endian `u32`; a last block that is not full has no hash.
+        block_size: tokens in a block, at least 1.
+        salt: cache salt of the tenant; with `lora` it decides the first seed.
+        lora: name of the adapter.
+        parent: hash of the block before `ids`, to go on from a known prefix; salt and adapter are in it already.
+
+    Returns:
+        Little-endian `u64`, eight bytes a block.
+    """
+    if block_size < 1:
+        raise ValueError(f"block_size must be at least 1, not {block_size}")
+    seed = root_hash(salt=salt, lora=lora) if parent is None else parent
+    step = block_size * TOKEN_BYTES
+    tokens = memoryview(ids)
+    hashes = bytearray()
+    for end in range(step, len(ids) + 1, step):
+        seed = _digest(tokens[end - step : end], seed)
+        hashes += seed.to_bytes(HASH_BYTES, "little")
+    return bytes(hashes)

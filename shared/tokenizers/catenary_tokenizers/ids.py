@@ -1,0 +1,29 @@
+"""Token ids as they travel: little-endian `u32`, four bytes each."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable
+
+__all__ = ["TOKEN_BYTES", "pack", "unpack"]
+
+TOKEN_BYTES = 4
+_SWAP = sys.byteorder == "big"
+
+
+def pack(ids: Iterable[int]) -> bytes:
+    """Ids as bytes; `OverflowError` for one that is not in 0..2³²-1."""
+    packed = array("I", ids)
+    if _SWAP:
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def unpack(packed: bytes) -> array[int]:
+    """Bytes as an array of ids; `ValueError` when they are not whole ids."""
+    ids = array("I")
+    ids.frombytes(packed)
+    if _SWAP:
+        ids.byteswap()
+    return ids

@@ -1,0 +1,175 @@
+"""One model's tokenizer: render, encode, decode."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from catenary_tokenizers.detokenise import Detokenizer, PieceTable
+from catenary_tokenizers.encode import PlainEncoder
+from catenary_tokenizers.ids import pack
+from catenary_tokenizers.safety import Shield, longest_of
+from catenary_tokenizers.segments import CacheStats, SegmentCache
+from catenary_tokenizers.template import ChatTemplate
+from catenary_tokenizers.vocabulary import AddedToken
+
+__all__ = ["ModelTokenizer", "Rendered"]
+
+# Unicode's White_Space, which Python's own `isspace` widens by the ASCII separators.
+_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A prompt between rendering and encoding.
+
+    Attributes:
+        text: what the model reads, control tokens spelled out.
+        marked: the same with the marks that keep content from becoming control tokens.
+    """
+
+    text: str
+    marked: str
+
+
+class ModelTokenizer:
+    """A loaded model directory; see `load`. Ids are little-endian `u32` bytes everywhere.
+
+    Attributes:
+        control_tokens: text to id of every token that can be a marker.
+        eos_ids: ids that end a turn.
+        begin: ids that start a text where they are asked for.
+        context_length: most tokens of prompt and answer together; None if the directory does not say.
+        template: the chat template.
+        tool_template: the one for conversations with tools, where the model has its own.
+        table: pieces for `Detokenizer`.
+    """
+
+    def __init__(
+        self,
+        *,
+        encoders: tuple[PlainEncoder, PlainEncoder],
+        controls: Sequence[AddedToken],
+        table: PieceTable,
+        template: ChatTemplate,
+        tool_template: ChatTemplate,
+        shield: Shield,
+        eos_ids: frozenset[int],
+        begin: bytes,
+        context_length: int | None,
+        cache_bytes: int,
+    ) -> None:
+        self.control_tokens: Mapping[str, int] = {token.text: token.id for token in controls}
+        self.eos_ids = eos_ids
+        self.begin = begin
+        self.context_length = context_length
+        self.template = template
+        self.tool_template = tool_template
+        self.table = table
+        self._shield = shield
+        self._first, self._later = encoders
+        self._same_start = self._first is self._later
+        self._packed = {token.text: pack([token.id]) for token in controls}
+        self._split = _splitter(controls)
+        self._strips = {token.text: (token.lstrip, token.rstrip) for token in controls if token.lstrip or token.rstrip}
+        self._cache = SegmentCache(cache_bytes)
+        self._first_cache = self._cache if self._same_start else SegmentCache(cache_bytes // 8)
+
+    @property
+    def chat_template(self) -> str:
+        """The template's source, `""` for a model without one."""
+        return self.template.source
+
+    @property
+    def cache_stats(self) -> CacheStats:
+        """Hits, misses and size of the segment cache."""
+        return self._cache.stats
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        tools: Sequence[Mapping[str, object]] = (),
+        *,
+        now: datetime | None = None,
+        **kwargs: object,
+    ) -> Rendered:
+        """The prompt of a conversation.
+
+        Args:
+            messages: in Hugging Face's chat form: `role`, `content`, `reasoning_content`, `tool_calls`
+                (`function.name`, `function.arguments` as object or JSON text), `tool_call_id`, `name`.
+            tools: function tools with JSON schemas.
+            now: the date, for templates that print it.
+            kwargs: template variables (`enable_thinking`, …); `add_generation_prompt` is true unless given.
+
+        Raises:
+            PromptError: the template refuses the conversation.
+            TemplateLimitError: it would not end in time.
+        """
+        template = self.tool_template if tools else self.template
+        marked = template.render(messages, tools, self._shield, now, kwargs)
+        return Rendered(text=self._shield.clean(marked), marked=marked)
+
+    def encode_prompt(self, rendered: Rendered) -> bytes:
+        """Ids of a rendered prompt: control tokens only where the template wrote them."""
+        return self._encode(rendered.marked)
+
+    def encode(self, text: str, *, special: bool, begin: bool = False) -> bytes:
+        """Ids of a text.
+
+        Args:
+            text: any text.
+            special: whether control tokens spelled in it become their ids.
+            begin: whether the model's begin token comes first.
+        """
+        ids = self._encode(self._shield.escape(text) if special else self._shield.shield(text))
+        return self.begin + ids if begin else ids
+
+    def decode(self, ids: bytes) -> str:
+        """All of `ids` as text, control tokens spelled out, broken bytes as U+FFFD."""
+        return self.table.decode(ids)
+
+    def detokenizer(self, prompt: bytes = b"") -> Detokenizer:
+        """A fresh stream after `prompt` (its last four ids are enough)."""
+        return Detokenizer(self.table, prompt)
+
+    def _encode(self, marked: str) -> bytes:
+        parts = self._split(marked)
+        if self._strips:
+            self._strip(parts)
+        out = []
+        for at, part in enumerate(parts):
+            if at % 2:
+                out.append(self._packed[part])
+            elif part:
+                first = not self._same_start and at == 0
+                cache = self._first_cache if first else self._cache
+                out.append(cache.get(part, self._encode_first if first else self._encode_later))
+        return b"".join(out)
+
+    def _encode_first(self, part: str) -> bytes:
+        return self._first.encode(self._shield.clean(part))
+
+    def _encode_later(self, part: str) -> bytes:
+        return self._later.encode(self._shield.clean(part))
+
+    def _strip(self, parts: list[str]) -> None:
+        """Some control tokens take the white space beside them along."""
+        for at in range(1, len(parts), 2):
+            left, right = self._strips.get(parts[at], (False, False))
+            if left:
+                parts[at - 1] = parts[at - 1].rstrip(_SPACE)
+            if right:
+                parts[at + 1] = parts[at + 1].lstrip(_SPACE)
+
+
+def _splitter(controls: Sequence[AddedToken]) -> Callable[[str], list[str]]:
+    """Cuts a text at its control tokens: plain text at even places, control tokens at odd ones."""
+    loose = longest_of(token.text for token in controls if not token.single_word)
+    words = longest_of(token.text for token in controls if token.single_word)
+    choices = [choice for choice in (loose, words and rf"(?<!\w)(?:{words})(?!\w)") if choice]
+    if not choices:
+        return lambda text: [text]
+    return re.compile(f"({'|'.join(choices)})").split

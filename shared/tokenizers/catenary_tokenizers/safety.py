@@ -1,0 +1,136 @@
+"""Content can never become control tokens.
+
+Before rendering, every control token that a caller's text spells gets a private-use *mark* inside it, so that the
+rendered prompt holds a control token only where the template wrote one. After rendering, the prompt is split at its
+control tokens and the marks are taken out of what lies between. The marks are characters that neither the template
+nor the vocabulary's added tokens use; where a caller's text has them, they are escaped, so that `clean(shield(text))
+== text` for every text.
+
+Text at the edge of a caller's string may join with the template's own text (`<` + `think` + `>`), so that a string
+which ends in the start of a control token, or starts with the end of one, is marked too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = ["Shield", "longest_of"]
+
+_PRIVATE_USE = range(0xE000, 0xF8FF)
+# Values templates compare with; a mark inside would change what they render.
+_WORDS = frozenset({"array", "boolean", "function", "integer", "null", "number", "object", "string", "text"})
+_NAMING = frozenset({"$defs", "arguments", "definitions", "patternProperties", "properties"})
+
+
+class Shield:
+    """Marks control-token text in what callers give.
+
+    Args:
+        controls: texts of the control tokens.
+        template: the template's source; its own characters are never used as marks.
+    """
+
+    def __init__(self, controls: Iterable[str], template: str = "") -> None:
+        self._controls = sorted(set(controls))
+        taken = set(template).union(*self._controls)
+        free = (chr(code) for code in _PRIVATE_USE if chr(code) not in taken)
+        self.mark, self._escape = next(free), next(free)
+        self._reserved = re.compile(f"[{self.mark}{self._escape}]")
+        self._token = _starts(self._controls)
+        self._firsts = {text[0] for text in self._controls}
+        self._lasts = {text[-1] for text in self._controls}
+        self._heads = {text[:end] for text in self._controls for end in range(1, len(text))}
+        self._tails = {text[start:] for text in self._controls for start in range(1, len(text))}
+        self._inner = "\n".join(self._controls)
+        self._longest = max(map(len, self._controls), default=0)
+
+    def shield(self, text: str, *, whole: bool = True) -> str:
+        """`text` so marked that it neither holds nor completes a control token.
+
+        With `whole` false a text that is the middle of a control token is left alone: for keys that templates look up.
+        """
+        text = self.escape(text)
+        if not self._controls:
+            return text
+        text = self._token.sub(self._break, text)
+        if whole and 1 < len(text) < self._longest and text in self._inner and text not in _WORDS:
+            return text[0] + self.mark + text[1:]
+        return self._break_start(self._break_end(text))
+
+    def escape(self, text: str) -> str:
+        """`text` with nothing in it that `clean` would take for a mark; its control tokens stay."""
+        if not self._reserved.search(text):
+            return text
+        return text.replace(self._escape, self._escape + "1").replace(self.mark, self._escape + "0")
+
+    def shield_value(self, value: object, *, names: bool = False) -> object:
+        """A JSON value with every string and key in it shielded.
+
+        Args:
+            value: what `json.loads` may give.
+            names: whether the keys at this level are the caller's (arguments, properties) or the template's to look up.
+        """
+        if isinstance(value, str):
+            return self.shield(value)
+        if isinstance(value, Mapping):
+            return {
+                self.shield(str(key), whole=names): self.shield_value(item, names=key in _NAMING)
+                for key, item in value.items()
+            }
+        if isinstance(value, Sequence):
+            return [self.shield_value(item, names=names) for item in value]
+        return value
+
+    def clean(self, text: str) -> str:
+        """Rendered text without marks, the caller's own private-use characters restored."""
+        text = text.replace(self.mark, "")
+        if self._escape in text:
+            text = text.replace(self._escape + "0", self.mark).replace(self._escape + "1", self._escape)
+        return text
+
+    def _break(self, match: re.Match[str]) -> str:
+        return match[0] + self.mark
+
+    def _break_end(self, text: str) -> str:
+        for first in self._firsts:
+            at = text.find(first, max(0, len(text) - self._longest))
+            while at >= 0:
+                if text[at:] in self._heads:
+                    return text[: at + 1] + self.mark + text[at + 1 :]
+                at = text.find(first, at + 1)
+        return text
+
+    def _break_start(self, text: str) -> str:
+        for last in self._lasts:
+            at = text.find(last, 0, self._longest)
+            while at >= 0:
+                if text[: at + 1] in self._tails:
+                    return text[:at] + self.mark + text[at:]
+                at = text.find(last, at + 1, self._longest)
+        return text
+
+
+def longest_of(texts: Iterable[str]) -> str:
+    """A regular expression for the longest of `texts` at a place, shared beginnings tried once."""
+    rests: dict[str, set[str]] = {}
+    ends = False
+    for text in texts:
+        if text:
+            rests.setdefault(text[0], set()).add(text[1:])
+        else:
+            ends = True
+    if not rests:
+        return ""
+    branches = [re.escape(first) + longest_of(rest) for first, rest in sorted(rests.items())]
+    if len(branches) == 1 and not ends:
+        return branches[0]
+    return f"(?:{'|'.join(branches)})" + ("?" if ends else "")
+
+
+def _starts(controls: Iterable[str]) -> re.Pattern[str]:
+    """Matches the first character of each control token, overlapping ones too."""
+    rests: dict[str, set[str]] = {}
+    for text in controls:
+        rests.setdefault(text[0], set()).add(text[1:])
+    return re.compile("|".join(f"{re.escape(first)}(?={longest_of(rest)})" for first, rest in rests.items()))
