@@ -1,0 +1,34 @@
+"""Fixtures for all tests: one real broker a session, a namespace of its own for each test."""
+
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from catenary_protocols.bus.subjects import Subjects
+from catenary_runtime.bus import Bus
+from catenary_runtime.testing import NatsServer, bus_to
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    """A nats-server with JetStream for the whole session."""
+    server = NatsServer(Path(tmp_path_factory.mktemp("nats")))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def subjects() -> Subjects:
+    """A namespace nobody else uses."""
+    return Subjects(f"test{next(_numbers)}.v1")
+
+
+@pytest.fixture
+async def bus(nats_server: NatsServer, subjects: Subjects) -> AsyncIterator[Bus]:
+    """A connected bus in the test's namespace."""
+    async with bus_to(nats_server, "test", subjects) as one:
+        yield one

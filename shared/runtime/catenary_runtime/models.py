@@ -1,0 +1,136 @@
+"""Model cards on the bus: a worker publishes its model's card and files, any tokenizer loads them, no shared disk.
+
+Cards are in the key-value bucket under `<token(model)>.<card>`, files in the object store under their content hash.
+Which card of a model is the current one is what ready workers say in their beats.
+"""
+
+import asyncio
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+from catenary_protocols.bus.codec import Decoder, UndecodableError, encode
+from catenary_protocols.bus.messages import ModelCard, WorkerLoad
+from catenary_protocols.bus.subjects import token
+from catenary_protocols.errors import TransportError
+from nats.js.errors import Error as JetStreamError
+from nats.js.errors import NotFoundError
+
+from catenary_runtime.bus import Bus
+from catenary_runtime.presence import Presence
+
+log = structlog.get_logger()
+FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "config.json",
+    "generation_config.json",
+    "special_tokens_map.json",
+)
+_decode = Decoder(ModelCard)
+
+
+def hash_files(directory: Path) -> dict[str, str]:
+    """Content hash by file name, of those `FILES` that a model directory has."""
+    return {
+        name: hashlib.sha256((directory / name).read_bytes()).hexdigest()[:32]
+        for name in FILES
+        if (directory / name).is_file()
+    }
+
+
+def card_hash(artifacts: dict[str, str], *facts: str | int) -> str:
+    """The content hash that names a card: files and all facts that change tokens."""
+    text = "\n".join([*(f"{name}={digest}" for name, digest in sorted(artifacts.items())), *map(str, facts)])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+async def publish_model(bus: Bus, card: ModelCard, directory: Path) -> None:
+    """Put a card and those of its files that are not there yet."""
+    store = await bus.js.object_store(bus.subjects.artifacts_bucket)
+    for name, digest in card.artifacts.items():
+        try:
+            await store.get_info(digest)
+        except NotFoundError:
+            await store.put(digest, (directory / name).read_bytes())
+    bucket = await bus.js.key_value(bus.subjects.models_bucket)
+    await bucket.put(_key(card.model, card.card), encode(card))
+
+
+async def get_card(bus: Bus, model: str, card: str) -> ModelCard:
+    """One card; raises `TransportError` when it is not there."""
+    try:
+        bucket = await bus.js.key_value(bus.subjects.models_bucket)
+        entry = await bucket.get(_key(model, card))
+    except (NotFoundError, JetStreamError, TimeoutError) as error:
+        raise TransportError(f"no card {card} of model {model}: {error or type(error).__name__}") from error
+    return _decode(entry.value or b"")
+
+
+async def fetch_model(bus: Bus, card: ModelCard, cache: Path) -> Path:
+    """The model directory of a card under `cache`, fetched from the object store unless it is there already."""
+    directory = cache / card.card
+    directory.mkdir(parents=True, exist_ok=True)
+    store = await bus.js.object_store(bus.subjects.artifacts_bucket)
+    for name, digest in card.artifacts.items():
+        path = directory / name
+        if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest()[:32] == digest:
+            continue
+        try:
+            data = (await store.get(digest)).data or b""
+        except (NotFoundError, JetStreamError, TimeoutError) as error:
+            raise TransportError(f"{name} of model {card.model} is not in the store: {error}") from error
+        part = path.with_suffix(f".{id(card)}.part")
+        part.write_bytes(data)
+        part.rename(path)
+    return directory
+
+
+class Directory:
+    """The models that ready workers serve now, with their cards."""
+
+    def __init__(self, bus: Bus, presence: Presence) -> None:
+        self._bus = bus
+        self._presence = presence
+        self._cards: dict[tuple[str, str], ModelCard] = {}
+        self.on_card: Callable[[ModelCard], None] = lambda _: None
+
+    async def run(self) -> None:
+        """Fetch cards that beats name and we do not have, until cancelled."""
+        while True:
+            for key in self._wanted():
+                try:
+                    card = await get_card(self._bus, *key)
+                except (TransportError, UndecodableError) as error:
+                    log.warning("card.missing", model=key[0], card=key[1], error=error.message)
+                    continue
+                self._cards[key] = card
+                self.on_card(card)
+            await asyncio.sleep(0.1)
+
+    def current(self, model: str) -> ModelCard | None:
+        """The card that most live workers of a model have; None when the model is not served."""
+        return self._cards.get((model, self._live().get(model, "")))
+
+    def all(self) -> list[ModelCard]:
+        """Cards of all models that are served, by name."""
+        found = (self._cards.get(key) for key in sorted(self._live().items()))
+        return [card for card in found if card is not None]
+
+    def _live(self) -> dict[str, str]:
+        votes = Counter(
+            (peer.beat.model, peer.beat.card)
+            for peer in self._presence.live("worker")
+            if isinstance(peer.beat, WorkerLoad) and peer.beat.ready
+        )
+        return {model: card for (model, card), _ in reversed(votes.most_common())}
+
+    def _wanted(self) -> list[tuple[str, str]]:
+        return [key for key in self._live().items() if key not in self._cards]
+
+
+def _key(model: str, card: str) -> str:
+    return f"{token(model)}.{card}"

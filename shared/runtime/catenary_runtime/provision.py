@@ -1,0 +1,91 @@
+"""What JetStream must hold before services start: made by `catenary provision`, never by services.
+
+tool-dispatch alone may add consumers at run time (`ensure_consumer`), for tools that an MCP server names.
+"""
+
+from collections.abc import Iterable
+
+from catenary_protocols.bus.subjects import TOOL_STREAM_CHANNELS, Subjects
+from nats.js import JetStreamContext
+from nats.js.api import (
+    AckPolicy,
+    ConsumerConfig,
+    DeliverPolicy,
+    DiscardPolicy,
+    KeyValueConfig,
+    ObjectStoreConfig,
+    RetentionPolicy,
+    StorageType,
+    StreamConfig,
+)
+from nats.js.errors import BadRequestError, NotFoundError
+
+MB = 1024 * 1024
+ACK_WAIT_S = 10.0
+MAX_DELIVER = 5
+
+
+async def provision(js: JetStreamContext, subjects: Subjects, tools: Iterable[str] = ()) -> list[str]:
+    """Make or update everything; returns a line for each thing. Idempotent."""
+    done = [await _stream(js, subjects)]
+    done.append(await _bucket(js, subjects.models_bucket, ttl_s=0, size=16 * MB))
+    done.append(await _bucket(js, subjects.responses_bucket, ttl_s=24 * 3600, size=512 * MB))
+    try:
+        await js.create_object_store(
+            subjects.artifacts_bucket, config=ObjectStoreConfig(bucket=subjects.artifacts_bucket, max_bytes=1024 * MB)
+        )
+        done.append(f"made object store {subjects.artifacts_bucket}")
+    except BadRequestError:
+        done.append(f"kept object store {subjects.artifacts_bucket}")
+    for tool in tools:
+        await ensure_consumer(js, subjects, tool)
+        done.append(f"made consumer {subjects.executor_consumer(tool)}")
+    return done
+
+
+async def _stream(js: JetStreamContext, subjects: Subjects) -> str:
+    config = StreamConfig(
+        name=subjects.tool_stream,
+        subjects=[subjects.to(channel.name) for channel in TOOL_STREAM_CHANNELS],
+        storage=StorageType.FILE,
+        retention=RetentionPolicy.LIMITS,
+        discard=DiscardPolicy.OLD,
+        max_age=3600.0,
+        max_bytes=256 * MB,
+        duplicate_window=600.0,
+        allow_direct=True,
+    )
+    try:
+        await js.stream_info(subjects.tool_stream)
+    except NotFoundError:
+        await js.add_stream(config)
+        return f"made stream {subjects.tool_stream}"
+    await js.update_stream(config)
+    return f"kept stream {subjects.tool_stream}"
+
+
+async def _bucket(js: JetStreamContext, name: str, *, ttl_s: float, size: int) -> str:
+    try:
+        await js.key_value(name)
+    except NotFoundError:
+        await js.create_key_value(
+            KeyValueConfig(bucket=name, ttl=ttl_s or None, max_bytes=size, storage=StorageType.FILE)
+        )
+        return f"made bucket {name}"
+    return f"kept bucket {name}"
+
+
+async def ensure_consumer(js: JetStreamContext, subjects: Subjects, tool: str) -> None:
+    """The durable pull consumer that every executor of a tool shares. Idempotent."""
+    await js.add_consumer(
+        subjects.tool_stream,
+        ConsumerConfig(
+            durable_name=subjects.executor_consumer(tool),
+            filter_subject=subjects.to("tool_call", tool=tool, run_by="mesh"),
+            deliver_policy=DeliverPolicy.NEW,
+            ack_policy=AckPolicy.EXPLICIT,
+            ack_wait=ACK_WAIT_S,
+            max_deliver=MAX_DELIVER,
+            max_ack_pending=1024,
+        ),
+    )
