@@ -77,6 +77,7 @@ TABLE: dict[str, ErrorKind] = {
     "draining": _BUSY,
     "overloaded": _BUSY,
     "disconnected": _BUSY,
+    "cancelled": ErrorKind(499, "invalid_request_error", "invalid_request_error"),
     "owner_lost": ErrorKind(502, "server_error", "api_error"),
     "engine_failed": _BROKEN,
     "worker_lost": _BROKEN,

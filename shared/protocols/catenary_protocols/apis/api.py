@@ -1,0 +1,69 @@
+"""What every API is: a reader of requests, an encoder of turns, and the shape of its errors."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from catenary_protocols.conversation import Conversation, Hints, Sampling
+from catenary_protocols.errors import ErrorInfo
+from catenary_protocols.turn_events import TurnEvent
+
+ApiName = Literal["chat", "responses", "messages", "completions"]
+
+
+_NO_HINTS = Hints()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A request, read: everything of a turn that its caller decides.
+
+    Attributes:
+        stream: the caller wants server-sent events.
+        run_tools: names of declared tools whose calls the mesh is to run; `("*",)` means all.
+        tool_dispatch: side events on the stream for complete calls and their results.
+        include_usage: the stream ends with token counts (APIs that always tell them ignore it).
+        session: the client's own id of the conversation, or "".
+        user: the client's own id of the person, or "".
+    """
+
+    model: str
+    conversation: Conversation
+    sampling: Sampling
+    hints: Hints = _NO_HINTS
+    stream: bool = False
+    run_tools: tuple[str, ...] = ()
+    tool_dispatch: bool = False
+    include_usage: bool = False
+    session: str = ""
+    user: str = ""
+
+
+class Encoder(Protocol):
+    """One turn on its way to one client. What `feed` has written, `body` tells as a whole: there is one assembly."""
+
+    def feed(self, events: Sequence[TurnEvent]) -> bytes:
+        """Server-sent events for these turn events, in order; empty when there is nothing to say yet."""
+
+    def heartbeat(self) -> bytes:
+        """Bytes that this API's clients count as a sign of life and that change nothing."""
+
+    def body(self) -> bytes:
+        """The whole answer as JSON, once `Finished` was fed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One API.
+
+    Attributes:
+        read: body bytes → draft; raises `RequestError`.
+        encoder: (draft, turn id, Unix time of arrival) → encoder.
+        error: (error, request id) → JSON body of an error answer.
+    """
+
+    name: ApiName
+    path: str
+    read: Callable[[bytes], Draft]
+    encoder: Callable[[Draft, str, int], Encoder]
+    error: Callable[[ErrorInfo, str], bytes]

@@ -1,0 +1,91 @@
+"""Messages in every shape that clients send → messages of a conversation."""
+
+from collections.abc import Sequence
+
+from catenary_protocols.apis.chat.request import (
+    AssistantChat,
+    ChatMessage,
+    DeveloperChat,
+    FunctionCall,
+    FunctionChat,
+    ImageBlock,
+    RefusalBlock,
+    SystemChat,
+    TextBlock,
+    UserChat,
+)
+from catenary_protocols.conversation import (
+    AssistantMessage,
+    CallPart,
+    ImagePart,
+    Message,
+    ReasoningPart,
+    SystemMessage,
+    TextPart,
+    ToolMessage,
+    UserMessage,
+)
+
+
+def read_messages(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
+    """The conversation's messages, in order. A result without a name gets that of the call it answers."""
+    names: dict[str, str] = {}
+    out: list[Message] = []
+    for message in messages:
+        match message:
+            case SystemChat() | DeveloperChat():
+                out.append(SystemMessage(parts=_texts(message.content)))
+            case UserChat():
+                out.append(UserMessage(parts=_parts(message.content), name=message.name or ""))
+            case AssistantChat():
+                said = _assistant(message)
+                names.update((part.id, part.name) for part in said.parts if isinstance(part, CallPart))
+                out.append(said)
+            case FunctionChat():
+                out.append(ToolMessage(call_id="", parts=_parts(message.content or ""), name=message.name))
+            case _:
+                id_ = message.tool_call_id
+                name = message.name or names.get(id_, "")
+                out.append(ToolMessage(call_id=id_, parts=_parts(message.content), name=name))
+    return tuple(out)
+
+
+def _texts(content: str | list[TextBlock]) -> tuple[TextPart, ...]:
+    if isinstance(content, str):
+        return (TextPart(text=content),)
+    return tuple(TextPart(text=block.text) for block in content)
+
+
+def _parts(content: str | list[TextBlock | ImageBlock]) -> tuple[TextPart | ImagePart, ...]:
+    if isinstance(content, str):
+        return (TextPart(text=content),)
+    return tuple(
+        TextPart(text=block.text)
+        if isinstance(block, TextBlock)
+        else ImagePart(url=block.image_url.url, detail=block.image_url.detail or "")
+        for block in content
+    )
+
+
+def _assistant(message: AssistantChat) -> AssistantMessage:
+    parts: list[ReasoningPart | TextPart | CallPart] = []
+    reasoning = message.reasoning_content or message.reasoning
+    if reasoning:
+        parts.append(ReasoningPart(text=reasoning))
+    for block in _said(message):
+        text = block.refusal if isinstance(block, RefusalBlock) else block.text
+        if text:
+            parts.append(TextPart(text=text))
+    parts += [_call(echo.id, echo.function) for echo in message.tool_calls or ()]
+    if message.function_call:
+        parts.append(_call("", message.function_call))
+    return AssistantMessage(parts=tuple(parts))
+
+
+def _said(message: AssistantChat) -> Sequence[TextBlock | RefusalBlock]:
+    content = message.content or message.refusal or ""
+    return [TextBlock(text=content)] if isinstance(content, str) else content
+
+
+def _call(id_: str, function: FunctionCall) -> CallPart:
+    return CallPart(id=id_, name=function.name, arguments=function.arguments or "{}")

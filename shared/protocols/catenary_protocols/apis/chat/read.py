@@ -1,0 +1,116 @@
+"""Request bytes → draft."""
+
+import msgspec
+
+from catenary_protocols.apis.api import Draft
+from catenary_protocols.apis.chat.messages import read_messages
+from catenary_protocols.apis.chat.request import ChatRequest, ChatTool, NamedTool, ToolSchema
+from catenary_protocols.apis.nvext import NvExt
+from catenary_protocols.apis.reading import read, wrong
+from catenary_protocols.conversation import Conversation, Sampling, Tool, ToolChoice
+
+_request = msgspec.json.Decoder(ChatRequest)
+_schema = msgspec.json.Decoder(ToolSchema)
+_encode = msgspec.json.Encoder().encode
+
+
+def read_chat(body: bytes) -> Draft:
+    """The draft of a Chat Completions request; raises `RequestError`."""
+    request = read(_request, body)
+    if not request.model:
+        raise wrong("model", "must name a model")
+    if (request.n or 1) > 1:
+        raise wrong("n", "more than one choice is not supported", code="unsupported")
+    if request.logprobs:
+        raise wrong("logprobs", "log probabilities are not supported", code="unsupported")
+    tools = _tools(request.tools or [])
+    nvext = request.nvext or NvExt()
+    metadata_session = (request.metadata or {}).get("session_id")
+    return Draft(
+        model=request.model,
+        conversation=Conversation(
+            messages=read_messages(request.messages),
+            tools=tools,
+            tool_choice=_tool_choice(request, tools),
+            parallel_calls=request.parallel_tool_calls is not False,
+            thinking=_thinking(request),
+            template=_template(request),
+        ),
+        sampling=_sampling(request),
+        hints=nvext.hints,
+        stream=bool(request.stream),
+        run_tools=nvext.tools_to_run(tools),
+        tool_dispatch=bool(nvext.tool_dispatch),
+        include_usage=bool(request.stream_options and request.stream_options.include_usage),
+        session=request.prompt_cache_key or (metadata_session if isinstance(metadata_session, str) else ""),
+        user=request.user or "",
+    )
+
+
+def _sampling(request: ChatRequest) -> Sampling:
+    limit = request.max_completion_tokens or request.max_tokens
+    least = request.min_tokens or 0
+    if limit is not None and least > limit:
+        raise wrong("min_tokens", f"must not be above the limit of {limit} tokens")
+    stop = request.stop or ()
+    return Sampling(
+        max_tokens=limit,
+        min_tokens=least,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        top_k=request.top_k if request.top_k and request.top_k > 0 else None,
+        min_p=request.min_p,
+        seed=request.seed,
+        presence_penalty=request.presence_penalty or 0.0,
+        frequency_penalty=request.frequency_penalty or 0.0,
+        repetition_penalty=request.repetition_penalty or 1.0,
+        stop=(stop,) if isinstance(stop, str) else tuple(stop),
+        ignore_eos=bool(request.ignore_eos),
+        logit_bias=request.logit_bias or {},
+    )
+
+
+def _tools(declared: list[ChatTool]) -> tuple[Tool, ...]:
+    tools: dict[str, Tool] = {}
+    for place, entry in enumerate(declared):
+        if entry.type != "function":
+            continue
+        function = entry.function
+        path = f"tools[{place}].function"
+        if function is None:
+            raise wrong(path, "is missing", code="missing_field")
+        if function.name in tools:
+            raise wrong(f"{path}.name", f"a tool {function.name!r} was declared before")
+        schema = bytes(function.parameters)
+        given = {"schema": schema.decode()} if schema not in {b"", b"null"} else {}
+        if given:
+            read(_schema, schema, within=f"{path}.parameters")
+        tools[function.name] = Tool(
+            name=function.name, description=function.description or "", strict=bool(function.strict), **given
+        )
+    return tuple(tools.values())
+
+
+def _tool_choice(request: ChatRequest, tools: tuple[Tool, ...]) -> ToolChoice:
+    choice = request.tool_choice or "auto"
+    if isinstance(choice, NamedTool):
+        name = choice.function.name
+        if all(tool.name != name for tool in tools):
+            raise wrong("tool_choice.function.name", f"the request declares no tool {name!r}")
+        return ToolChoice(mode="named", name=name)
+    if choice == "required" and not tools:
+        raise wrong("tool_choice", "a call is required, but the request declares no tools")
+    return ToolChoice(mode=choice)
+
+
+def _thinking(request: ChatRequest) -> bool | None:
+    if request.reasoning_effort == "none":
+        return False
+    said = (request.chat_template_kwargs or {}).get("enable_thinking")
+    return said if isinstance(said, bool) else None
+
+
+def _template(request: ChatRequest) -> str:
+    effort = {"reasoning_effort": request.reasoning_effort} if request.reasoning_effort else {}
+    arguments = effort | (request.chat_template_kwargs or {})
+    return _encode(arguments).decode() if arguments else ""

@@ -1,0 +1,191 @@
+"""The request as it comes: every field that is read, with its limits. What is not here is ignored."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Raw
+
+from catenary_protocols.apis.nvext import NvExt, Tokens
+from catenary_protocols.wire import Wire
+
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+Name = Annotated[str, Meta(min_length=1, max_length=256)]
+StopString = Annotated[str, Meta(min_length=1, max_length=1024)]
+
+# --- messages -------------------------------------------------------------------------------------------------------
+
+
+class TextBlock(Wire, frozen=True, tag_field="type", tag="text"):
+    """Text."""
+
+    text: str
+
+
+class RefusalBlock(Wire, frozen=True, tag_field="type", tag="refusal"):
+    """What the model said when it refused."""
+
+    refusal: str
+
+
+class ImageUrl(Wire, frozen=True):
+    """Where an image is: a URL, or the image itself as a `data:` URL."""
+
+    url: str
+    detail: str | None = None
+
+
+class ImageBlock(Wire, frozen=True, tag_field="type", tag="image_url"):
+    """An image."""
+
+    image_url: ImageUrl
+
+
+class FunctionCall(Wire, frozen=True):
+    """A call's name and arguments (JSON text, as the model wrote it or as the client spelled it anew)."""
+
+    name: str
+    arguments: str | None = None
+
+
+class ToolCallEcho(Wire, frozen=True):
+    """A call that the model made, sent back."""
+
+    function: FunctionCall
+    id: str = ""
+
+
+class SystemChat(Wire, frozen=True, tag_field="role", tag="system"):
+    """Instructions."""
+
+    content: str | list[TextBlock]
+
+
+class DeveloperChat(Wire, frozen=True, tag_field="role", tag="developer"):
+    """Instructions; the newer name."""
+
+    content: str | list[TextBlock]
+
+
+class UserChat(Wire, frozen=True, tag_field="role", tag="user"):
+    """What the user said."""
+
+    content: str | list[TextBlock | ImageBlock]
+    name: str | None = None
+
+
+class AssistantChat(Wire, frozen=True, tag_field="role", tag="assistant"):
+    """What the model said: reasoning, then text, then calls. `reasoning` is another name of `reasoning_content`."""
+
+    content: str | list[TextBlock | RefusalBlock] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    refusal: str | None = None
+    tool_calls: list[ToolCallEcho] | None = None
+    function_call: FunctionCall | None = None
+
+
+class ToolChat(Wire, frozen=True, tag_field="role", tag="tool"):
+    """The result of a call."""
+
+    content: str | list[TextBlock | ImageBlock]
+    tool_call_id: str = ""
+    name: str | None = None
+
+
+class FunctionChat(Wire, frozen=True, tag_field="role", tag="function"):
+    """The result of a call; the older form."""
+
+    name: str
+    content: str | None = None
+
+
+ChatMessage = SystemChat | DeveloperChat | UserChat | AssistantChat | ToolChat | FunctionChat
+
+# --- tools ----------------------------------------------------------------------------------------------------------
+
+
+class FunctionTool(Wire, frozen=True):
+    """A function the model may call. `parameters` is the JSON Schema of its arguments."""
+
+    name: Name
+    description: str | None = None
+    parameters: Raw = Raw()
+    strict: bool | None = None
+
+
+class ChatTool(Wire, frozen=True):
+    """A tool. Types other than `function` are not shown to the model."""
+
+    type: str = "function"
+    function: FunctionTool | None = None
+
+
+class ToolSchema(Wire, frozen=True):
+    """What must hold for `FunctionTool.parameters`: arguments are an object."""
+
+    type: Literal["object"] = "object"
+    properties: dict[str, dict[str, Any] | bool] = {}
+    required: list[str] = []
+
+
+class FunctionName(Wire, frozen=True):
+    """Names one function."""
+
+    name: str
+
+
+class NamedTool(Wire, frozen=True, tag_field="type", tag="function"):
+    """This tool must be called."""
+
+    function: FunctionName
+
+
+# --- the rest -------------------------------------------------------------------------------------------------------
+
+
+class StreamOptions(Wire, frozen=True):
+    """`include_usage`: token counts in a last chunk."""
+
+    include_usage: bool | None = None
+
+
+class ResponseFormat(Wire, frozen=True):
+    """The form of the final text; it does not bind tool calls. Engines that cannot constrain decoding ignore it."""
+
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    json_schema: dict[str, Any] | None = None
+
+
+class ChatRequest(Wire, frozen=True):
+    """Body of `POST /v1/chat/completions`."""
+
+    model: str
+    messages: Annotated[list[ChatMessage], Meta(min_length=1)]
+    tools: list[ChatTool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: Tokens | None = None
+    max_completion_tokens: Tokens | None = None
+    min_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    seed: Int64 | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
+    stop: StopString | Annotated[list[StopString], Meta(max_length=64)] | None = None
+    ignore_eos: bool | None = None
+    logit_bias: dict[int, Annotated[float, Meta(ge=-100, le=100)]] | None = None
+    logprobs: bool | None = None
+    n: Annotated[int, Meta(ge=1, le=128)] | None = None
+    response_format: ResponseFormat | None = None
+    reasoning_effort: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    nvext: NvExt | None = None
+    prompt_cache_key: str | None = None
+    user: str | None = None
+    metadata: dict[str, Any] | None = None

@@ -1,0 +1,51 @@
+"""An error as each API's clients expect it. The status is `kind_of(error.code).status`."""
+
+import msgspec
+
+from catenary_protocols.errors import ErrorInfo, kind_of
+from catenary_protocols.wire import Wire
+
+_encode = msgspec.json.Encoder().encode
+
+
+class OpenAIError(msgspec.Struct, frozen=True, kw_only=True):
+    """What went wrong. `param` is the path of the request field, `code` one of the mesh's error codes."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class OpenAIErrorBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of an error answer of the OpenAI APIs."""
+
+    error: OpenAIError
+
+
+class AnthropicError(msgspec.Struct, frozen=True, kw_only=True):
+    """What went wrong."""
+
+    type: str
+    message: str
+
+
+class AnthropicErrorBody(Wire, frozen=True, tag_field="type", tag="error"):
+    """Body of an error answer of the Anthropic API."""
+
+    error: AnthropicError
+    request_id: str = ""
+
+
+def openai_error(info: ErrorInfo, _request_id: str = "") -> bytes:
+    """`{"error": {"message", "type", "param", "code"}}`."""
+    kind = kind_of(info.code)
+    error = OpenAIError(message=info.message, type=kind.openai_type, param=info.field or None, code=info.code)
+    return _encode(OpenAIErrorBody(error=error))
+
+
+def anthropic_error(info: ErrorInfo, request_id: str = "") -> bytes:
+    """`{"type": "error", "error": {"type", "message"}, "request_id"}`."""
+    kind = kind_of(info.code)
+    error = AnthropicError(type=kind.anthropic_type, message=info.message)
+    return _encode(AnthropicErrorBody(error=error, request_id=request_id))

@@ -1,0 +1,57 @@
+"""`nvext`: what a harness may tell the mesh beside any API's own fields. Unknown keys are ignored."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from catenary_protocols.apis.reading import wrong
+from catenary_protocols.conversation import Hints, Tool
+from catenary_protocols.wire import Wire
+
+Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+
+
+class AgentHints(Wire, frozen=True):
+    """See `conversation.Hints`."""
+
+    priority: Int32 | None = None
+    strict_priority: Int32 | None = None
+    osl: Tokens | None = None
+    latency_sensitivity: Annotated[float, Meta(ge=0, le=1)] | None = None
+    speculative_prefill: bool | None = None
+
+
+class NvExt(Wire, frozen=True):
+    """The extension object of a request.
+
+    Attributes:
+        run_tools: true: the mesh runs the calls of every declared tool it can; a list: of these tools.
+        tool_dispatch: side events `tool_call_dispatch` and `tool_result` on the stream.
+    """
+
+    agent_hints: AgentHints | None = None
+    run_tools: bool | list[str] | None = None
+    tool_dispatch: bool | None = None
+
+    @property
+    def hints(self) -> Hints:
+        """The hints, with defaults for what was not said."""
+        said = self.agent_hints or AgentHints()
+        return Hints(
+            priority=said.priority or 0,
+            strict_priority=said.strict_priority or 0,
+            osl=said.osl,
+            latency_sensitivity=said.latency_sensitivity,
+            speculative_prefill=bool(said.speculative_prefill),
+        )
+
+    def tools_to_run(self, tools: tuple[Tool, ...]) -> tuple[str, ...]:
+        """Names of the tools to run; raises `RequestError` for one that the request does not declare."""
+        if isinstance(self.run_tools, list):
+            declared = {tool.name for tool in tools}
+            for place, name in enumerate(self.run_tools):
+                if name not in declared:
+                    raise wrong(f"nvext.run_tools[{place}]", f"the request declares no tool {name!r}")
+            return tuple(self.run_tools)
+        return ("*",) if self.run_tools else ()
