@@ -26,6 +26,7 @@ class ErrorInfo(Wire, frozen=True):
         field: dotted path of the request field that is wrong, or "".
         retry_after: seconds after which trying again makes sense; 0 means unknown.
         retry: False once trying again could repeat a side effect (a tool call was already published).
+        numbers: what the message counts, by name, for APIs whose clients read a wording of their own.
     """
 
     code: str
@@ -33,6 +34,7 @@ class ErrorInfo(Wire, frozen=True):
     field: str = ""
     retry_after: float = 0.0
     retry: bool = True
+    numbers: dict[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,14 @@ class CatenaryError(Exception):
     default_code: ClassVar[str] = "internal"
 
     def __init__(
-        self, message: str, *, code: str = "", field: str = "", retry_after: float = 0.0, retry: bool = True
+        self,
+        message: str,
+        *,
+        code: str = "",
+        field: str = "",
+        retry_after: float = 0.0,
+        retry: bool = True,
+        numbers: dict[str, int] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -105,18 +114,31 @@ class CatenaryError(Exception):
         self.field = field
         self.retry_after = retry_after
         self.retry = retry
+        self.numbers = numbers or {}
 
     @property
     def info(self) -> ErrorInfo:
         """The wire twin."""
         return ErrorInfo(
-            code=self.code, message=self.message, field=self.field, retry_after=self.retry_after, retry=self.retry
+            code=self.code,
+            message=self.message,
+            field=self.field,
+            retry_after=self.retry_after,
+            retry=self.retry,
+            numbers=self.numbers,
         )
 
     @classmethod
     def from_info(cls, info: ErrorInfo) -> Self:
         """Raise-able form of what came over the wire."""
-        return cls(info.message, code=info.code, field=info.field, retry_after=info.retry_after, retry=info.retry)
+        return cls(
+            info.message,
+            code=info.code,
+            field=info.field,
+            retry_after=info.retry_after,
+            retry=info.retry,
+            numbers=info.numbers,
+        )
 
 
 class RequestError(CatenaryError):
