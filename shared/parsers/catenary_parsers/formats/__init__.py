@@ -1,0 +1,1 @@
+"""The formats and styles of thinking that come with the library, one family per module."""

@@ -1,0 +1,18 @@
+"""One JSON object per call between <tool_call> tags: Hermes, Qwen2.5, Qwen3."""
+
+from __future__ import annotations
+
+from catenary_parsers.calls import JsonCalls
+from catenary_parsers.grammar import Format
+
+HERMES = Format(
+    name="hermes",
+    aliases=("qwen25",),
+    open=("<tool_call>",),
+    close=("</tool_call>",),
+    bodies=(JsonCalls(),),
+    markers=("<tool_call>", "</tool_call>"),
+    models=("Hermes 2 Pro and later", "Qwen2.5", "Qwen3 instruct"),
+)
+
+FORMATS = (HERMES,)

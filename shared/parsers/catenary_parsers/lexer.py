@@ -1,0 +1,173 @@
+"""The one lexer: a cursor over text that still arrives, and sets of literals found in it.
+
+The rule of this file: text is held back while it may still become a literal that is looked for, and no longer.
+All that reads is a generator which yields when it needs more text, so that a cut in the stream is no state of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Iterable
+from typing import TypeAlias, TypeVar
+
+T = TypeVar("T")
+Steps: TypeAlias = Generator[None, None, T]
+"""A reader: yields whenever the text at hand is used up, returns what it read."""
+
+SPACE = " \t\r\n"
+_SPACE_RUN = re.compile(r"[ \t\r\n]*")
+
+
+class Source:
+    """The text fed so far and not yet read."""
+
+    __slots__ = ("_kept", "buf", "ended", "natural", "pos")
+
+    def __init__(self) -> None:
+        self.buf = ""
+        self.pos = 0
+        self.ended = False
+        self.natural = False
+        self._kept: list[str] | None = None
+
+    def push(self, text: str) -> None:
+        """Append `text`; what was read is forgotten unless it is kept."""
+        if self._kept is not None:
+            self._kept.append(self.buf[: self.pos])
+        self.buf = self.buf[self.pos :] + text
+        self.pos = 0
+
+    def end(self, *, natural: bool) -> None:
+        """No more text comes; `natural` if the model itself stopped."""
+        self.ended = True
+        self.natural = natural
+
+    def keep(self) -> None:
+        """From here on remember what is read, until `forget` or `rewind`."""
+        self.buf = self.buf[self.pos :]
+        self.pos = 0
+        self._kept = []
+
+    def kept(self) -> str:
+        """What was read since `keep`."""
+        return "".join(self._kept or ()) + self.buf[: self.pos]
+
+    def forget(self) -> None:
+        """Stop remembering."""
+        self._kept = None
+
+    def rewind(self, offset: int) -> None:
+        """Read again from `offset` characters behind `keep`."""
+        self.buf = self.kept()[offset:] + self.buf[self.pos :]
+        self.pos = 0
+        self._kept = None
+
+
+class Literals:
+    """A set of literals as one pattern that also matches, at the end of the text, what may still become one."""
+
+    __slots__ = ("_pattern", "all", "match", "search")
+
+    def __init__(self, literals: Iterable[str]) -> None:
+        self.all = frozenset(literals) - {""}
+        self._pattern = re.compile(_alternatives(self.all) if self.all else "(?!)")
+        self.search = self._pattern.search
+        self.match = self._pattern.match
+
+    def find(self, text: str) -> int:
+        """Where the first whole literal in `text` begins, or -1."""
+        return next((found.start() for found in self._pattern.finditer(text) if found.group() in self.all), -1)
+
+    def longest_in(self, text: str) -> str:
+        """The longest literal that `text` begins with, or an empty string."""
+        return max((x for x in self.all if text.startswith(x)), key=len, default="")
+
+
+def _alternatives(words: Iterable[str]) -> str:
+    tails: dict[str, list[str]] = {}
+    for word in sorted(words):
+        tails.setdefault(word[0], []).append(word[1:])
+    branches = []
+    for head, rest in tails.items():
+        longer = [tail for tail in rest if tail]
+        branch = re.escape(head)
+        if longer:
+            branch += rf"(?:\Z|{_alternatives(longer)}{'|' if '' in rest else ''})"
+        branches.append(branch)
+    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
+
+
+def until(src: Source, literals: Literals, emit: Callable[[str], None]) -> Steps[str]:
+    """Emit text up to the next of `literals` and return that literal; an empty string at the end of all text."""
+    search = literals.search
+    while True:
+        buf = src.buf
+        found = search(buf, src.pos)
+        if found is None:
+            if src.pos < len(buf):
+                emit(buf[src.pos :])
+                src.pos = len(buf)
+            if src.ended:
+                return ""
+            yield
+            continue
+        start, end = found.span()
+        if start > src.pos:
+            emit(buf[src.pos : start])
+            src.pos = start
+        literal = buf[start:end]
+        if src.ended and literal not in literals.all:
+            literal = literals.longest_in(literal)
+            if not literal:
+                emit(buf[start])
+                src.pos = start + 1
+                continue
+        if literal in literals.all and (end < len(buf) or src.ended or not _may_grow(literal, literals)):
+            src.pos = start + len(literal)
+            return literal
+        yield
+
+
+def _may_grow(literal: str, literals: Literals) -> bool:
+    return any(len(other) > len(literal) and other.startswith(literal) for other in literals.all)
+
+
+def accept(src: Source, literals: Literals) -> Steps[str]:
+    """Read one of `literals` if it stands here, else nothing."""
+    while True:
+        found = literals.match(src.buf, src.pos)
+        if found is None and src.pos < len(src.buf):
+            return ""
+        if found is not None:
+            literal = found.group()
+            if src.ended:
+                literal = literals.longest_in(literal)
+            if literal in literals.all and (
+                found.end() < len(src.buf) or src.ended or not _may_grow(literal, literals)
+            ):
+                src.pos += len(literal)
+                return literal
+        if src.ended:
+            return ""
+        yield
+
+
+def skip_space(src: Source) -> Steps[str]:
+    """Read white space; return the next character without reading it, empty at the end of all text."""
+    while True:
+        found = _SPACE_RUN.match(src.buf, src.pos)
+        src.pos = found.end() if found else src.pos
+        if src.pos < len(src.buf):
+            return src.buf[src.pos]
+        if src.ended:
+            return ""
+        yield
+
+
+def at_least(src: Source, count: int) -> Steps[bool]:
+    """Wait for `count` unread characters; False if the text ends before."""
+    while len(src.buf) - src.pos < count:
+        if src.ended:
+            return False
+        yield
+    return True

@@ -1,0 +1,182 @@
+"""Where readers put what they find: neighbouring text joined, white space settled, calls numbered.
+
+White space that touches a call or a thinking marker belongs to the framing and is dropped; all other is text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Literal
+
+from catenary_parsers.events import (
+    ArgumentsDelta,
+    Malformed,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallBegun,
+    ToolCallComplete,
+    ToolCallCut,
+)
+from catenary_parsers.lexer import SPACE
+from catenary_parsers.strings import escaped
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from catenary_parsers.events import Event, Json
+
+_SYMBOL = re.compile("[\ud800-\udfff]")
+_Kind = Literal["text", "reasoning", "arguments", ""]
+
+
+class Sink:
+    """The events of one turn, in order."""
+
+    __slots__ = (
+        "_arguments",
+        "_events",
+        "_id",
+        "_kind",
+        "_name",
+        "_open",
+        "_pending",
+        "_space",
+        "_spellings",
+        "_touching",
+        "index",
+        "unconverted",
+    )
+
+    def __init__(self, spellings: Mapping[str, str]) -> None:
+        self._spellings = spellings
+        self._events: list[Event] = []
+        self._kind: _Kind = ""
+        self._pending: list[str] = []
+        self._space: list[str] = []
+        self._touching = False
+        self._open = False
+        self._name = ""
+        self._id = ""
+        self._arguments: list[str] = []
+        self.index = -1
+        self.unconverted: list[str] = []
+
+    def take(self) -> list[Event]:
+        """The events since the last `take`."""
+        if self._pending:
+            self._flush()
+        events = self._events
+        self._events = []
+        return events
+
+    def spell(self, text: str) -> str:
+        """`text` with each control token as the model's vocabulary spells it."""
+        if text.isascii() or not self._spellings:
+            return text
+        return _SYMBOL.sub(lambda found: self._spellings.get(found.group(), ""), text)
+
+    def text(self, piece: str) -> None:
+        """More of the answer."""
+        self._prose("text", piece)
+
+    def reasoning(self, piece: str) -> None:
+        """More thinking."""
+        self._prose("reasoning", piece)
+
+    def boundary(self) -> None:
+        """A marker stands here: white space on both sides of it is framing."""
+        self._space.clear()
+        self._touching = True
+
+    def begin(self, name: str, call_id: str = "") -> None:
+        """A call with this name begins."""
+        self._flush()
+        self.boundary()
+        self.index += 1
+        self._open = True
+        self._name = self.spell(name)
+        self._id = self.spell(call_id)
+        self._arguments = []
+        self.unconverted = []
+        self._events.append(ToolCallBegun(self.index, self._id, self._name))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a call has begun and not ended."""
+        return self._open
+
+    def arguments(self, piece: str) -> None:
+        """More JSON text of the open call's arguments."""
+        if not piece.isascii():
+            piece = _SYMBOL.sub(lambda found: escaped(self._spellings.get(found.group(), "")), piece)
+        self._arguments.append(piece)
+        self._pending.append(piece)
+        self._kind = "arguments"
+
+    def complete(self, *, at_close: bool = False) -> None:
+        """The open call is certain. One without arguments has an empty object."""
+        if not self._arguments:
+            self.arguments("{}")
+        self._flush()
+        self._open = False
+        self.boundary()
+        arguments = "".join(self._arguments)
+        value: Json = json.loads(arguments)
+        self._events.append(
+            ToolCallComplete(self.index, self._id, self._name, arguments, value, at_close, tuple(self.unconverted))
+        )
+
+    def cut(self) -> None:
+        """The open call, if there is one, will never be complete."""
+        if self._open:
+            self._flush()
+            self._open = False
+            self._events.append(ToolCallCut(self.index, "".join(self._arguments)))
+
+    def malformed(self, raw: str, reason: str) -> None:
+        """Text in the place of a call."""
+        self.cut()
+        self._flush()
+        self.boundary()
+        self._events.append(Malformed(self.spell(raw), reason))
+
+    def end(self) -> None:
+        """All text is read: white space that touches no marker is text."""
+        if self._space and not self._touching and self._kind != "arguments":
+            self._pending.extend(self._space)
+        self._space.clear()
+
+    def _prose(self, kind: Literal["text", "reasoning"], piece: str) -> None:
+        if not piece.isascii():
+            piece = self.spell(piece)
+        if self._touching:
+            piece = piece.lstrip(SPACE)
+            if not piece:
+                return
+            self._touching = False
+        body = piece.rstrip(SPACE)
+        if not body:
+            self._space.append(piece)
+            return
+        if self._kind != kind:
+            self._flush()
+            self._kind = kind
+        if self._space:
+            self._pending.extend(self._space)
+            self._space.clear()
+        self._pending.append(body)
+        if len(body) < len(piece):
+            self._space.append(piece[len(body) :])
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        text = self._pending[0] if len(self._pending) == 1 else "".join(self._pending)
+        self._pending = []
+        if self._kind == "arguments":
+            self._events.append(ArgumentsDelta(self.index, text))
+        elif self._kind == "text":
+            self._events.append(TextDelta(text))
+        else:
+            self._events.append(ReasoningDelta(text))

@@ -1,0 +1,93 @@
+"""String literals: read behind the opening quote as they arrive, written as JSON up to and with the closing quote."""
+
+from __future__ import annotations
+
+import json
+import re
+from json.encoder import encode_basestring
+from typing import TYPE_CHECKING
+
+from catenary_parsers.lexer import Literals, at_least, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from catenary_parsers.lexer import Source, Steps
+
+_RUN = re.compile('[^"\\\\\x00-\x1f\ud800-\udfff]*')
+_ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_HIGH = re.compile(r"\\u[dD][89abAB]")
+_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def escaped(text: str) -> str:
+    """`text` as the inside of a JSON string."""
+    return encode_basestring(text)[1:-1]
+
+
+def json_string(src: Source, out: Callable[[str], None]) -> Steps[bool]:
+    """Read a JSON string; False if the text ends in it.
+
+    Raw control characters and backslashes that escape nothing are written escaped; half a surrogate pair as U+FFFD.
+    """
+    run = _RUN.match
+    while True:
+        buf, pos = src.buf, src.pos
+        found = run(buf, pos)
+        end = found.end() if found else pos
+        if end == len(buf):
+            if end > pos:
+                out(buf[pos:])
+                src.pos = end
+            if src.ended:
+                return False
+            yield
+            continue
+        char = buf[end]
+        if char == '"':
+            out(buf[pos : end + 1])
+            src.pos = end + 1
+            return True
+        if end > pos:
+            out(buf[pos:end])
+        src.pos = end
+        if char == "\\":
+            yield from _json_escape(src, out)
+        else:
+            out(char if char > "\x1f" else escaped(char))
+            src.pos = end + 1
+
+
+def _json_escape(src: Source, out: Callable[[str], None]) -> Steps[None]:
+    if not (yield from at_least(src, 2)):
+        src.pos += 1
+        return
+    if src.buf[src.pos + 1] == "u":
+        yield from at_least(src, 6)
+        if _HIGH.match(src.buf, src.pos):
+            yield from at_least(src, 12)
+    found = _PAIR.match(src.buf, src.pos) or _ESCAPE.match(src.buf, src.pos)
+    if found is None:
+        # What JSON does not know is a backslash of the model's own text, but for a quote that needed none.
+        out("" if src.buf[src.pos + 1] == "'" else "\\\\")
+        src.pos += 1
+        return
+    text = found.group()
+    out("\\ufffd" if len(text) == 6 and _HALF.match(text) else text)
+    src.pos = found.end()
+
+
+def read_string(src: Source) -> Steps[str | None]:
+    """Read a JSON string and return what it says; None if the text ends in it."""
+    pieces = ['"']
+    whole = yield from json_string(src, pieces.append)
+    return str(json.loads("".join(pieces))) if whole else None
+
+
+def plain_string(src: Source, out: Callable[[str], None], closing: Literals) -> Steps[bool]:
+    """Read text that knows no escapes, up to its closing quote."""
+    found = yield from until(src, closing, lambda piece: out(escaped(piece)))
+    if found:
+        out('"')
+    return bool(found)
