@@ -7,6 +7,8 @@ and adapter.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xxhash import xxh3_64_intdigest as _digest
 
 from catenary_tokenizers.ids import TOKEN_BYTES
@@ -23,7 +25,15 @@ def root_hash(*, salt: str = "", lora: str = "") -> int:
     return _digest(f"{len(salt)}:{salt}{lora}".encode("utf-8", "surrogatepass"))
 
 
-def block_hashes(ids: bytes, block_size: int, *, salt: str = "", lora: str = "", parent: int | None = None) -> bytes:
+def block_hashes(
+    ids: bytes,
+    block_size: int,
+    *,
+    salt: str = "",
+    lora: str = "",
+    images: Sequence[Sequence[str]] = (),
+    parent: int | None = None,
+) -> bytes:
     """Chained hashes of the whole blocks of `ids`.
 
     Args:
@@ -31,6 +41,7 @@ def block_hashes(ids: bytes, block_size: int, *, salt: str = "", lora: str = "",
         block_size: tokens in a block, at least 1.
         salt: cache salt of the tenant; with `lora` it decides the first seed.
         lora: name of the adapter.
+        images: ids of the images whose placeholder tokens stand in each block; blocks past its end have none.
         parent: hash of the block before `ids`, to go on from a known prefix; salt and adapter are in it already.
 
     Returns:
@@ -42,7 +53,9 @@ def block_hashes(ids: bytes, block_size: int, *, salt: str = "", lora: str = "",
     step = block_size * TOKEN_BYTES
     tokens = memoryview(ids)
     hashes = bytearray()
-    for end in range(step, len(ids) + 1, step):
+    for block, end in enumerate(range(step, len(ids) + 1, step)):
         seed = _digest(tokens[end - step : end], seed)
+        if images and block < len(images) and images[block]:
+            seed = _digest("\0".join(images[block]).encode(), seed)
         hashes += seed.to_bytes(HASH_BYTES, "little")
     return bytes(hashes)

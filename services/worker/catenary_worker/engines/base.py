@@ -189,6 +189,8 @@ class Stored:
         hashes: engine hashes.
         tokens: ids (`u32`) of all blocks, `block_size` each.
         salt: of the turn that computed them.
+        lora: adapter of that turn.
+        images: ids of the images whose placeholder tokens stand in each block; blocks past its end have none.
     """
 
     parent: int | None
@@ -196,6 +198,8 @@ class Stored:
     tokens: "array[int]"
     salt: str = ""
     rank: int = 0
+    lora: str = ""
+    images: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
