@@ -416,7 +416,9 @@ class WorkerLoad(Message, frozen=True):
         kv_used, kv_total: blocks; cached but unused blocks do not count as used.
         decode_ms, prefill_tokens_per_s: what the engine measured lately; 0 while unknown.
         kv_last: number of the last KV event, by rank.
+        kv_digest: xor of the hashes of all blocks held at `kv_last`, by rank; empty: not told.
         kv_events: exact, mirror or none.
+        ended: attempts that ended since the beat before, so that a turn too short to be in `turns` is not missed.
     """
 
     worker: str
@@ -439,6 +441,8 @@ class WorkerLoad(Message, frozen=True):
     tails: tuple[LinkTail, ...] = ()
     turns: tuple[LiveTurn, ...] = ()
     sent_at: float = 0.0
+    kv_digest: tuple[int, ...] = ()
+    ended: tuple[TurnKey, ...] = ()
 
 
 # --- model cards ----------------------------------------------------------------------------------------------------
