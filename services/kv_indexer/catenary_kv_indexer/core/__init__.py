@@ -1,0 +1,1 @@
+"""The indexer's decisions: pure, time comes in as an argument."""
