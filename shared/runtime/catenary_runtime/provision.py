@@ -21,7 +21,8 @@ from nats.js.api import (
 from nats.js.errors import BadRequestError, NotFoundError
 
 MB = 1024 * 1024
-ACK_WAIT_S = 10.0
+REDELIVER_S = (5.0, 10.0, 20.0, 40.0)
+"""Seconds without a sign of life after which a call is given to another executor: the first time, the second, …"""
 MAX_DELIVER = 5
 
 
@@ -84,7 +85,8 @@ async def ensure_consumer(js: JetStreamContext, subjects: Subjects, tool: str) -
             filter_subject=subjects.to("tool_call", tool=tool, run_by="mesh"),
             deliver_policy=DeliverPolicy.NEW,
             ack_policy=AckPolicy.EXPLICIT,
-            ack_wait=ACK_WAIT_S,
+            ack_wait=REDELIVER_S[0],
+            backoff=list(REDELIVER_S),
             max_deliver=MAX_DELIVER,
             max_ack_pending=1024,
         ),

@@ -166,6 +166,10 @@ class Subjects:
         """Durable consumer that every executor of a tool pulls from (consumers are named within their stream)."""
         return f"exec-{token(tool)}"
 
+    def tool_of_consumer(self, consumer: str) -> str | None:
+        """The tool whose executors pull from this consumer, or None when it is another kind of consumer."""
+        return name_of(consumer.removeprefix("exec-")) if consumer.startswith("exec-") else None
+
     @property
     def models_bucket(self) -> str:
         """Key-value bucket of model cards."""

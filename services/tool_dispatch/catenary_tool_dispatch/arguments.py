@@ -1,0 +1,78 @@
+"""Arguments of a call against the tool's JSON Schema (draft 2020-12), before anything runs.
+
+A schema is compiled once. References stay inside the document: nothing is ever fetched.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from catenary_protocols.errors import CatenaryError
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, best_match
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+_REFERENCES = ("$ref", "$dynamicRef")
+
+
+class SchemaRefusedError(CatenaryError):
+    """This is no schema that can be used; the message says why."""
+
+    default_code = "invalid_value"
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """Checked arguments.
+
+    Attributes:
+        values: by parameter name; empty when there is a problem.
+        problem: for the model: what is wrong, or "".
+    """
+
+    values: dict[str, Any]
+    problem: str = ""
+
+
+class ArgumentCheck:
+    """A compiled schema; raises `SchemaRefusedError` when made from a bad one."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        try:
+            Draft202012Validator.check_schema(schema)
+        except SchemaError as error:
+            raise SchemaRefusedError(f"not a JSON Schema: {error.message} at {error.json_path}") from error
+        for reference in _references(schema):
+            if not reference.startswith("#"):
+                raise SchemaRefusedError(f"references must stay inside the schema: {reference!r} does not")
+        self._validator = Draft202012Validator(schema, registry=Registry())
+
+    def __call__(self, raw: bytes) -> Arguments:
+        """Decode and check; bad arguments are a value, never an exception."""
+        try:
+            values = msgspec.json.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return Arguments({}, f"the arguments are not JSON: {error}")
+        if not isinstance(values, dict):
+            return Arguments({}, f"the arguments must be a JSON object, not {type(values).__name__}")
+        try:
+            worst = best_match(self._validator.iter_errors(values))
+        except (Unresolvable, RecursionError) as error:
+            return Arguments({}, f"the arguments cannot be checked: {type(error).__name__}")
+        if worst is not None:
+            return Arguments({}, f"arguments{worst.json_path.removeprefix('$')}: {worst.message}")
+        return Arguments(values)
+
+
+def _references(schema: object) -> Iterator[str]:
+    if isinstance(schema, dict):
+        for key, value in schema.items():
+            if key in _REFERENCES and isinstance(value, str):
+                yield value
+            else:
+                yield from _references(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from _references(value)

@@ -1,0 +1,1 @@
+"""Every decision of tool-dispatch, pure: no bus, no clock, no asyncio."""
