@@ -24,6 +24,10 @@ from catenary_kv_indexer.core.resync import HASH_BYTES, Link
 
 SILENT_S = 5.0
 """A worker that holds blocks for running turns this long and never sent an event is blind to us: an alarm."""
+FIRST_BEATS_S = 0.6
+"""In so much time every live worker has been heard of."""
+COLD_S = 5.0
+"""After so much time an indexer answers even if some worker does not tell what it holds."""
 BURIED_LIMIT = 4096
 
 
@@ -68,10 +72,11 @@ class Indexer:
 
     Attributes:
         counts: events by what became of them: applied, duplicate, stale, parent_unknown, malformed, block_size,
-            timeout, snapshot.
+            timeout, snapshot, diverged.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, now: float = 0.0) -> None:
+        self.began = now
         self.counts: Counter[str] = Counter()
         self.workers: dict[str, Mirrored] = {}
         self.indexes: dict[tuple[str, int], BlockIndex] = {}
@@ -104,7 +109,7 @@ class Indexer:
         worker.ranks = len(beat.kv_last)
         worker.truthful = beat.kv_events != "none"
         for rank, tail in enumerate(beat.kv_last):
-            self._link(worker, rank).told(tail)
+            self._link(worker, rank).told(tail, beat.kv_digest[rank] if rank < len(beat.kv_digest) else None)
         if beat.kv_used and worker.truthful and not any(beat.kv_last):
             worker.mute_since = worker.mute_since or now
         else:
@@ -132,14 +137,22 @@ class Indexer:
 
     # --- what goes out ------------------------------------------------------------------------------------------
 
-    def questions(self, now: float) -> list[Question]:
-        """What to ask, and whom; each is to be sent and its answer brought back."""
+    def questions(self, now: float, of: str | None = None) -> list[Question]:
+        """What to ask (of one worker), and whom; each is to be sent and its answer brought back."""
+        workers = self.workers.values() if of is None else filter(None, (self.workers.get(of),))
         return [
             Question(worker.worker, worker.incarnation, query)
-            for worker in self.workers.values()
+            for worker in workers
             for link in worker.links.values()
             if (query := link.wants(now)) is not None
         ]
+
+    def warm(self, now: float) -> bool:
+        """Whether to begin to answer: every worker heard of is known, or has had its time."""
+        waited = now - self.began
+        return waited > COLD_S or (
+            waited > FIRST_BEATS_S and all(one.known or not one.truthful for one in self.workers.values())
+        )
 
     def overlap(self, query: OverlapQuery) -> Overlap:
         """Leading blocks per worker (its best rank), and who is known."""

@@ -94,12 +94,18 @@ class Link:
                 self.early[number] = event
         self._drain_early()
 
-    def told(self, tail: int) -> None:
-        """A beat's tail. It is believed at once by a link that knows nothing, else once the next beat confirms it."""
+    def told(self, tail: int, digest: int | None = None) -> None:
+        """A beat's tail. It is believed at once by a link that knows nothing, else once the next beat confirms it.
+
+        `digest` is the xor of all the worker holds at that number: another one here means we diverged unnoticed.
+        """
         if not self.confirmed or self.tail >= self.next:
             self.heard = max(self.heard, self.tail if self.confirmed else tail)
         self.confirmed = True
         self.tail = tail
+        if digest is not None and self.known and self.next == tail + 1 and self.holder.digest != digest:
+            self.counts["diverged"] += 1
+            self._distrusted = True
 
     def answered(self, query: KvReplay | SnapshotQuery, answer: KvEvents | SnapshotPage | None, now: float) -> None:
         """The worker's answer to `query`; None when none came."""
@@ -140,10 +146,6 @@ class Link:
         """The worker is gone, or has begun anew."""
         self._drop_snapshot()
         self.index.give_up(self.holder)
-
-    def distrust(self) -> None:
-        """What is held has proved wrong; a snapshot mends it."""
-        self._distrusted = True
 
     # --- how it is applied --------------------------------------------------------------------------------------
 
