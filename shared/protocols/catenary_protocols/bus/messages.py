@@ -266,7 +266,7 @@ class TurnTokens(Wire, frozen=True):
     cached: int | None = None
     queued_s: float = 0.0
     prefill_s: float = 0.0
-    finish: str = ""
+    finish: Literal["", "stop", "length", "cancelled", "error"] = ""
     stop_token: bool = False
     error: ErrorInfo | None = None
 

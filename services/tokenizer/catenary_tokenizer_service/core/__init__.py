@@ -1,0 +1,1 @@
+"""Decisions of the tokenizer: pure, no bus, no clock."""

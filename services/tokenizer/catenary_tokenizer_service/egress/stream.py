@@ -1,0 +1,137 @@
+"""One answer from tokens to turn events: detokenise, parse, stop. Pure; how it is cut never changes the result."""
+
+import json
+from collections.abc import Iterable
+from typing import Literal
+
+from catenary_parsers import ToolSpec, open_parser
+from catenary_protocols.conversation import Tool
+from catenary_protocols.turn_events import CallBegun, CallComplete, FinishReason, ReasoningDelta, TextDelta, TurnEvent
+
+from catenary_tokenizer_service.core.calls import CallPolicy
+from catenary_tokenizer_service.egress.mapping import Mapping
+from catenary_tokenizer_service.egress.stop import StopMatcher
+from catenary_tokenizer_service.ingress.prompts import Thinking
+from catenary_tokenizer_service.models import ServedModel
+
+TOKEN_BYTES = 4
+EngineFinish = Literal["stop", "length", "cancelled", "error"]
+
+
+class AnswerStream:
+    """See the module.
+
+    Attributes:
+        ended: why the answer ended before the engine did (a stop string, or one call where only one is allowed), or "".
+        stop: the stop string that matched.
+        called: whether a call was completed.
+        reasoning_tokens: tokens whose text went to reasoning.
+    """
+
+    def __init__(
+        self,
+        model: ServedModel,
+        turn_id: str,
+        policy: CallPolicy,
+        *,
+        tools: Iterable[Tool] = (),
+        prompt: bytes = b"",
+        thinking: Thinking = "none",
+        stop: tuple[str, ...] = (),
+        one_call: bool = False,
+    ) -> None:
+        self._detokenizer = model.tokenizer.detokenizer(prompt[-4 * TOKEN_BYTES :])
+        self._special = model.special
+        specs = [ToolSpec(tool.name, json.loads(tool.schema)) for tool in tools]
+        self._parser = open_parser(
+            model.card.parser, tools=specs, reasoning=model.card.reasoning, thinking=thinking, special=model.special
+        )
+        self._mapping = Mapping(turn_id, policy)
+        self._stop = StopMatcher(stop) if stop else None
+        self._one_call = one_call
+        self._tokens = 0
+        self.ended: Literal["", "stop", "tool_calls"] = ""
+        self.stop = ""
+        self.called = False
+        self.reasoning_tokens = 0
+
+    def counted(self, generated: int) -> int:
+        """Completion tokens to report: up to the one at which the answer ended here."""
+        return self._tokens if self.ended else generated
+
+    def push(self, ids: bytes) -> list[TurnEvent]:
+        """Events of these tokens; none after the answer ended."""
+        if self._stop is None and not self._one_call:
+            return self._push(ids)
+        out: list[TurnEvent] = []
+        for at in range(0, len(ids), TOKEN_BYTES):  # one by one, so that the token at which it ends is known
+            if self.ended:
+                break
+            out += self._push(ids[at : at + TOKEN_BYTES])
+        return out
+
+    def close(self, finish: EngineFinish) -> list[TurnEvent]:
+        """The last events; nothing of the text is lost."""
+        if self.ended:
+            return []
+        events = self._feed(self._detokenizer.flush())
+        events += self._mapping.map(self._parser.close(finish))
+        out = self._visible(events)
+        if self._stop is not None and not self.ended and (rest := self._stop.flush()):
+            out.append(TextDelta(text=rest))
+        return out
+
+    def reason(self, finish: EngineFinish) -> FinishReason:
+        """The finish reason to tell."""
+        if self.ended:
+            return self.ended
+        if finish == "length":
+            return "length"
+        if finish == "stop":
+            return "tool_calls" if self.called else "stop"
+        return "cancelled"
+
+    def _push(self, ids: bytes) -> list[TurnEvent]:
+        self._tokens += len(ids) // TOKEN_BYTES
+        events: list[TurnEvent] = []
+        for run in self._detokenizer.push(ids):
+            if isinstance(run, str):
+                events += self._feed(run)
+            elif run.text in self._special:
+                events += self._mapping.map(self._parser.special(run.id, run.text))
+            elif not run.special:  # a marker of another format, spelled as the model wrote it
+                events += self._feed(run.text)
+        if events and type(events[0]) is ReasoningDelta:
+            self.reasoning_tokens += len(ids) // TOKEN_BYTES
+        return self._visible(events)
+
+    def _feed(self, text: str) -> list[TurnEvent]:
+        return self._mapping.map(self._parser.feed(text)) if text else []
+
+    def _visible(self, events: list[TurnEvent]) -> list[TurnEvent]:
+        """Apply stop strings to visible text, and end after the first call where only one is allowed."""
+        out: list[TurnEvent] = []
+        for event in events:
+            if self.ended:
+                break
+            if self._stop is not None and isinstance(event, TextDelta):
+                out += self._match(self._stop, event)
+                continue
+            if (
+                self._stop is not None
+                and isinstance(event, CallBegun | ReasoningDelta)
+                and (held := self._stop.flush())
+            ):
+                out.append(TextDelta(text=held))
+            out.append(event)
+            if isinstance(event, CallComplete):
+                self.called = True
+                if self._one_call:
+                    self.ended = "tool_calls"
+        return out
+
+    def _match(self, stop: StopMatcher, event: TextDelta) -> list[TurnEvent]:
+        text = stop.push(event.text)
+        if stop.matched is not None:
+            self.ended, self.stop = "stop", stop.matched
+        return [TextDelta(text=text, choice=event.choice)] if text else []

@@ -1,0 +1,125 @@
+"""`turn.<tokenizer>`: what frontends ask of us. Each command is answered on its reply subject."""
+
+from collections.abc import Callable
+
+import structlog
+from catenary_protocols.bus.codec import Decoder, encode
+from catenary_protocols.bus.messages import (
+    Attach,
+    Attached,
+    CancelTurn,
+    CountTokens,
+    Message,
+    Refused,
+    TokenCount,
+    TurnRequest,
+    TurnTaken,
+)
+from catenary_protocols.errors import CatenaryError, ErrorInfo, RequestError
+from catenary_protocols.ids import TurnKey
+from catenary_runtime.bus import Bus
+from catenary_runtime.models import Directory
+from catenary_runtime.presence import Presence
+from nats.aio.msg import Msg
+
+from catenary_tokenizer_service.ingress.prompts import encode as encode_prompt
+from catenary_tokenizer_service.models import Models, ServedModel
+from catenary_tokenizer_service.turns import Turns
+
+log = structlog.get_logger()
+Command = TurnRequest | CancelTurn | Attach | CountTokens
+_command: Decoder[Command] = Decoder(Command)  # type: ignore[arg-type]
+TOKEN_BYTES = 4
+TRACE_HEADERS = ("traceparent", "tracestate")
+
+
+class Commands:
+    """Handles one subject."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        presence: Presence,
+        turns: Turns,
+        models: Models,
+        directory: Directory,
+        *,
+        max_turns: int,
+        draining: Callable[[], bool],
+    ) -> None:
+        self._bus = bus
+        self._presence = presence
+        self._turns = turns
+        self._models = models
+        self._directory = directory
+        self._max_turns = max_turns
+        self._draining = draining
+
+    def handle(self, msg: Msg) -> None:
+        """One command."""
+        command = _command(msg.data)
+        match command:
+            case TurnRequest():
+                self._answer(msg, self._take(command, msg.headers or {}))
+            case CancelTurn():
+                self._cancel(command)
+            case Attach():
+                self._attach(command, msg)
+            case CountTokens():
+                self._answer(msg, self._count(command))
+
+    def _answer(self, msg: Msg, message: Message) -> None:
+        if msg.reply:
+            self._bus.publish(msg.reply, encode(message))
+
+    def _take(self, request: TurnRequest, headers: dict[str, str]) -> Message:
+        taken = TurnTaken(turn=request.turn, tokenizer=self._presence.instance, incarnation=self._presence.incarnation)
+        if request.turn.turn_id in self._turns.live:  # asked twice: we have it
+            return taken
+        if self._draining():
+            return self._refuse(request.turn, ErrorInfo(code="draining", message="this tokenizer is stopping"))
+        if len(self._turns.live) >= self._max_turns:
+            return self._refuse(
+                request.turn, ErrorInfo(code="overloaded", message="too many live turns", retry_after=1.0)
+            )
+        try:
+            model = self._model(request.model)
+        except RequestError as error:
+            return self._refuse(request.turn, error.info)
+        trace = {name: headers[name] for name in TRACE_HEADERS if name in headers}
+        self._turns.accept(request, model, trace)
+        return taken
+
+    @staticmethod
+    def _refuse(turn: TurnKey, error: ErrorInfo) -> Refused:
+        return Refused(turn=turn, error=error)
+
+    def _model(self, name: str) -> ServedModel:
+        card = self._directory.current(name)
+        model = self._models.get(card.card) if card else None
+        if model is None:
+            code = "model_not_ready" if card else "model_not_found"
+            raise RequestError(f"model {name!r} is not served here", code=code, field="model", retry_after=1.0)
+        return model
+
+    def _cancel(self, command: CancelTurn) -> None:
+        turn = self._turns.live.get(command.turn.turn_id)
+        if turn is not None:
+            self._turns.cancel(turn, command.reason or "client gone")
+
+    def _attach(self, command: Attach, msg: Msg) -> None:
+        turn = self._turns.live.get(command.turn_id)
+        if turn is None:
+            return  # another tokenizer may have the log
+        turn.frontend = command.frontend
+        turn.frontend_incarnation = command.frontend_incarnation
+        turn.orphaned_at = 0.0
+        self._answer(msg, Attached(turn=turn.key, tokenizer=self._presence.instance, last=turn.log.last))
+        self._turns.outbox.again(turn, command.after)
+
+    def _count(self, command: CountTokens) -> Message:
+        try:
+            _, ids, _ = encode_prompt(self._model(command.model), command.conversation)
+        except CatenaryError as error:
+            return Refused(error=error.info)
+        return TokenCount(tokens=len(ids) // TOKEN_BYTES)

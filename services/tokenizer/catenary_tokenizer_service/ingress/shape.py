@@ -1,0 +1,104 @@
+"""A conversation in the chat form that templates read (Hugging Face's): the one place that knows both."""
+
+import json
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from catenary_protocols.conversation import (
+    AssistantMessage,
+    CallPart,
+    Conversation,
+    ImagePart,
+    Message,
+    ReasoningPart,
+    SystemMessage,
+    TextPart,
+    Tool,
+    ToolMessage,
+    UserMessage,
+)
+from catenary_protocols.errors import RequestError
+
+
+def chat_messages(conversation: Conversation) -> list[dict[str, object]]:
+    """Messages as templates want them; raises `RequestError` for what no text model can read."""
+    names = {
+        part.id: part.name
+        for message in conversation.messages
+        if isinstance(message, AssistantMessage)
+        for part in message.parts
+        if isinstance(part, CallPart)
+    }
+    return [_message(message, names, at) for at, message in enumerate(conversation.messages)]
+
+
+def _message(message: Message, names: dict[str, str], at: int) -> dict[str, object]:
+    match message:
+        case SystemMessage():
+            return {"role": "system", "content": _text(message.parts, at)}
+        case UserMessage():
+            return {"role": "user", "content": _text(message.parts, at)}
+        case ToolMessage():
+            name = message.name or names.get(message.call_id, "")
+            content = _text(message.parts, at)
+            if message.is_error:
+                content = f"Error: {content}"
+            return {"role": "tool", "content": content, "tool_call_id": message.call_id, "name": name}
+        case AssistantMessage():
+            return _assistant(message)
+
+
+def _assistant(message: AssistantMessage) -> dict[str, object]:
+    out: dict[str, object] = {
+        "role": "assistant",
+        "content": "".join(part.text for part in message.parts if isinstance(part, TextPart)),
+    }
+    reasoning = [part.text for part in message.parts if isinstance(part, ReasoningPart)]
+    if reasoning:
+        out["reasoning_content"] = "\n".join(reasoning)
+    calls = [part for part in message.parts if isinstance(part, CallPart)]
+    if calls:
+        out["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": _object(call.arguments)},
+            }
+            for call in calls
+        ]
+    return out
+
+
+def _text(parts: Iterable[TextPart | ImagePart], at: int) -> str:
+    texts = []
+    for part in parts:
+        if isinstance(part, ImagePart):
+            raise RequestError("this model takes no images", code="unsupported", field=f"messages[{at}].content")
+        texts.append(part.text)
+    return "\n".join(texts)
+
+
+def _object(arguments: str) -> object:
+    """Arguments as an object where they are one: templates print objects canonically; else the text as it came."""
+    try:
+        value = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    return value if isinstance(value, dict) else arguments
+
+
+def chat_tools(conversation: Conversation) -> list[dict[str, Any]]:
+    """Tools in OpenAI's form; none when the model must not call any."""
+    if conversation.tool_choice.mode == "none":
+        return []
+    return [_tool(tool) for tool in conversation.tools]
+
+
+@lru_cache(maxsize=4096)
+def _tool(tool: Tool) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": tool.name}
+    if tool.description:
+        function["description"] = tool.description
+    function["parameters"] = json.loads(tool.schema)
+    return {"type": "function", "function": function}

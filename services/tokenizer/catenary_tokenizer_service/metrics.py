@@ -1,0 +1,18 @@
+"""Metrics of the tokenizer service."""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+TURNS = Gauge("catenary_tokenizer_turns", "Turns held, by phase", ["phase"])
+ENDED = Counter("catenary_turns_total", "Turns ended", ["model", "reason"])
+MOVED = Counter("catenary_turn_moves_total", "Turns placed again", ["reason"])
+RESENDS = Counter("catenary_token_resends_total", "Requests for tokens that did not arrive", ["reason"])
+RENDER = Histogram(
+    "catenary_render_seconds", "Rendering a prompt", buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.2)
+)
+ENCODE = Histogram(
+    "catenary_encode_seconds", "Encoding a prompt", buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.2)
+)
+TOKENS = Counter("catenary_tokens_total", "Tokens", ["model", "kind"])
+CALLS = Counter("catenary_toolcalls_total", "Tool calls put on the bus", ["run_by"])
+MALFORMED = Counter("catenary_parser_malformed_total", "Markup that is no call", ["format"])
+LOG_BYTES = Gauge("catenary_event_log_bytes", "Event logs of ended turns")

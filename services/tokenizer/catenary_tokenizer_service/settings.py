@@ -1,0 +1,17 @@
+"""What the tokenizer takes beyond the common settings."""
+
+from dataclasses import dataclass
+
+from catenary_runtime.config import Settings, option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizerSettings(Settings):
+    """Owner of turns."""
+
+    max_turns: int = option(4096, "Live turns; more are refused with a 503.")
+    max_moves: int = option(5, "How often a turn may be placed again before it fails.")
+    no_router_s: float = option(10.0, "Seconds a turn waits for a live router.")
+    tool_deadline_s: float = option(120.0, "Seconds a published call has to be answered.")
+    resumable_s: float = option(30.0, "Seconds a resumable turn's log is kept after its end.")
+    log_mb: int = option(256, "Bound of all event logs of ended turns together.")

@@ -1,0 +1,287 @@
+"""The owner of turns: what happens to a turn from its acceptance to the end of its log."""
+
+import asyncio
+import time
+
+import structlog
+from catenary_protocols.bus.messages import Placement, TurnRequest, TurnTokens
+from catenary_protocols.errors import CatenaryError, ErrorInfo
+from catenary_protocols.turn_events import (
+    Accepted,
+    CallComplete,
+    Failed,
+    Finished,
+    Malformed,
+    Queued,
+    Started,
+    TurnEvent,
+)
+from catenary_runtime import telemetry
+from catenary_runtime.bus import Bus
+from catenary_runtime.presence import Presence
+
+from catenary_tokenizer_service.core.calls import policy_for
+from catenary_tokenizer_service.core.generated import TOKEN_BYTES, Generated
+from catenary_tokenizer_service.egress.calls import CallPublisher
+from catenary_tokenizer_service.egress.frames import Outbox
+from catenary_tokenizer_service.egress.stream import AnswerStream, EngineFinish
+from catenary_tokenizer_service.ingress.prompts import prepare
+from catenary_tokenizer_service.metrics import ENCODE, ENDED, LOG_BYTES, MALFORMED, MOVED, RENDER, TOKENS
+from catenary_tokenizer_service.models import Models, ServedModel
+from catenary_tokenizer_service.placing import Placer, PlacingEvents
+from catenary_tokenizer_service.running import MOVES_ON, Runner, RunningEvents
+from catenary_tokenizer_service.settings import TokenizerSettings
+from catenary_tokenizer_service.turn import Phase, Turn
+
+log = structlog.get_logger()
+MB = 1 << 20
+UNCONFIRMED_S = 10.0
+"""How long an ended turn's log waits for a frontend that neither confirms nor dies."""
+
+
+class Turns:
+    """All live turns, and ended ones whose last event is not confirmed."""
+
+    def __init__(self, bus: Bus, presence: Presence, models: Models, settings: TokenizerSettings) -> None:
+        self.live: dict[str, Turn] = {}
+        self.outbox = Outbox(bus, presence)
+        self.calls = CallPublisher(bus, self.outbox, settings.tool_deadline_s, self._called_before)
+        self.placer = Placer(bus, presence, PlacingEvents(self._queued, self._placed, self.fail), settings.no_router_s)
+        self.runner = Runner(bus, presence, self.live, RunningEvents(self._tokens, self.move, self.fail))
+        self.beat_s = settings.beat_s
+        self.idle = asyncio.Event()
+        """Set while no turn is live."""
+        self.idle.set()
+        self._models = models
+        self._settings = settings
+        self._preparing: asyncio.Queue[tuple[Turn, ServedModel]] = asyncio.Queue()
+
+    # --- in -----------------------------------------------------------------------------------------------------
+
+    def accept(self, request: TurnRequest, model: ServedModel, trace: dict[str, str]) -> Turn:
+        """Take a turn; its prompt is made when the loop gets to it."""
+        conversation = request.conversation
+        turn = self.live[request.turn.turn_id] = Turn(
+            request=request,
+            trace=trace,
+            frontend=request.frontend,
+            frontend_incarnation=request.frontend_incarnation,
+            card=model.card.card,
+            policy=policy_for(
+                (tool.name for tool in conversation.tools), request.run_tools, conversation.tool_choice.mode
+            ),
+            generated=Generated(attempt=request.turn.attempt),
+        )
+        self.idle.clear()
+        self._preparing.put_nowait((turn, model))
+        return turn
+
+    async def prepare(self) -> None:
+        """Make prompts one after the other, letting the loop breathe between, until cancelled."""
+        while True:
+            turn, model = await self._preparing.get()
+            if turn.phase is Phase.PREPARING:
+                try:
+                    self._prepare(turn, model)
+                except CatenaryError as error:
+                    self.fail(turn, error.info)
+            await asyncio.sleep(0)
+
+    def _prepare(self, turn: Turn, model: ServedModel) -> None:
+        request = turn.request
+        prompt = turn.prompt = prepare(model, request.conversation, request.sampling, request.salt)
+        parent = telemetry.extract(turn.trace)
+        telemetry.record("render", parent, prompt.began, prompt.rendered)
+        telemetry.record("encode", parent, prompt.rendered, prompt.encoded)
+        RENDER.observe(prompt.rendered - prompt.began)
+        ENCODE.observe(prompt.encoded - prompt.rendered)
+        conversation = request.conversation
+        turn.stream = AnswerStream(
+            model,
+            turn.turn_id,
+            turn.policy,
+            tools=conversation.tools,
+            prompt=prompt.ids,
+            thinking=prompt.thinking,
+            stop=request.sampling.stop,
+            one_call=not conversation.parallel_calls,
+        )
+        turn.phase = Phase.PLACING
+        self.placer.place(turn, self._models)
+
+    # --- placing and moving -------------------------------------------------------------------------------------
+
+    def _accepted(self, turn: Turn) -> list[TurnEvent]:
+        if turn.accepted or turn.prompt is None:
+            return []
+        turn.accepted = True
+        return [Accepted(prompt_tokens=turn.prompt.tokens)]
+
+    def _queued(self, turn: Turn, position: int) -> None:
+        self.outbox.add(turn, [*self._accepted(turn), Queued(position=position)])
+
+    def _placed(self, turn: Turn, placement: Placement) -> None:
+        turn.placement = placement
+        turn.worker = placement.worker
+        turn.worker_incarnation = placement.worker_incarnation
+        if events := self._accepted(turn):
+            self.outbox.add(turn, events)
+        self.runner.run(turn, self._models)
+
+    def move(self, turn: Turn, why: str) -> None:
+        """Its worker will not go on with it: another one does, with the same tokens."""
+        if turn.phase is not Phase.RUNNING:
+            return
+        MOVED.labels(reason=why.replace(" ", "_")).inc()
+        log.warning("turn.moved", turn_id=turn.turn_id, worker=turn.worker, why=why, generated=turn.generated.count)
+        if turn.moves >= self._settings.max_moves:
+            error = ErrorInfo(
+                code="worker_lost", message=f"the turn was lost by {turn.moves + 1} workers, the last: {why}"
+            )
+            self.fail(turn, error)
+            return
+        turn.next_attempt(turn.worker)
+        self.placer.place(turn, self._models)
+
+    # --- tokens -------------------------------------------------------------------------------------------------
+
+    def _tokens(self, turn: Turn, item: TurnTokens, fresh: bytes) -> None:
+        stream = turn.stream
+        if stream is None:
+            return
+        events: list[TurnEvent] = []
+        if item.cached is not None and not turn.started:
+            turn.started = True
+            turn.cached_tokens = item.cached
+            events.append(Started(cached_tokens=item.cached, worker=turn.worker))
+        if item.finish == "error":
+            self._broke(turn, item, events)
+            return
+        visible = fresh[:-TOKEN_BYTES] if item.stop_token and fresh else fresh
+        if visible:
+            events += stream.push(visible)
+        if stream.ended:
+            self.runner.cancel(turn, stream.ended)
+            self._finish(turn, events, "stop")
+        elif item.finish:
+            self._finish(turn, events, item.finish)
+        elif events:
+            self._emit(turn, events)
+
+    def _emit(self, turn: Turn, events: list[TurnEvent]) -> None:
+        self.outbox.add(turn, events)
+        for event in events:
+            if isinstance(event, CallComplete):
+                if event.run_by:
+                    self.calls.publish(turn, event)
+            elif isinstance(event, Malformed):
+                MALFORMED.labels(format=self._format(turn)).inc()
+
+    def _broke(self, turn: Turn, item: TurnTokens, events: list[TurnEvent]) -> None:
+        if events:
+            self._emit(turn, events)
+        error = item.error or ErrorInfo(code="engine_failed", message="the engine failed")
+        if error.code in MOVES_ON:
+            self.move(turn, error.code)
+        else:
+            self.fail(turn, error)
+
+    # --- the end ------------------------------------------------------------------------------------------------
+
+    def _finish(self, turn: Turn, events: list[TurnEvent], finish: EngineFinish) -> None:
+        if turn.stream is None:
+            return
+        events += turn.stream.close(finish)
+        events.append(Finished(reason=turn.stream.reason(finish), usage=turn.usage(), stop=turn.stream.stop))
+        self._emit(turn, events)
+        self._ended(turn, turn.stream.reason(finish))
+
+    def fail(self, turn: Turn, error: ErrorInfo) -> None:
+        """End in an error; one that must not be retried once a call was published."""
+        if turn.phase is Phase.ENDED:
+            return
+        if turn.published and error.retry:
+            error = ErrorInfo(code=error.code, message=error.message, field=error.field, retry=False)
+        self._stop_work(turn, error.code)
+        self.outbox.add(turn, [Failed(error=error, usage=turn.usage())])
+        self._ended(turn, error.code)
+
+    def cancel(self, turn: Turn, reason: str) -> None:
+        """Nobody wants it any more."""
+        if turn.phase is Phase.ENDED:
+            return
+        self._stop_work(turn, reason)
+        self.calls.cancel(turn, reason)
+        self.outbox.add(turn, [Finished(reason="cancelled", usage=turn.usage())])
+        self._ended(turn, "cancelled")
+
+    def hand_back(self, turn: Turn) -> None:
+        """We are stopping: whoever wants the turn must ask another tokenizer."""
+        self.fail(turn, ErrorInfo(code="draining", message="the tokenizer was stopped", retry_after=0.5))
+
+    def _stop_work(self, turn: Turn, reason: str) -> None:
+        if turn.phase is Phase.RUNNING:
+            self.runner.cancel(turn, reason)
+        elif turn.phase is Phase.PLACING:
+            self.placer.forget(turn)
+
+    def _ended(self, turn: Turn, reason: str) -> None:
+        model, usage = turn.request.model, turn.usage()
+        turn.phase = Phase.ENDED
+        turn.ended_at = asyncio.get_running_loop().time()
+        turn.stream = None
+        turn.prompt = None
+        if all(other.phase is Phase.ENDED for other in self.live.values()):
+            self.idle.set()
+        ENDED.labels(model=model, reason=reason).inc()
+        for kind, count in (
+            ("input", usage.prompt_tokens),
+            ("cached", usage.cached_tokens),
+            ("output", usage.completion_tokens),
+            ("reasoning", usage.reasoning_tokens),
+        ):
+            TOKENS.labels(model=model, kind=kind).inc(count)
+        log.debug("turn.ended", turn_id=turn.turn_id, reason=reason, moves=turn.moves)
+
+    def _called_before(self, turn: Turn) -> None:
+        error = ErrorInfo(
+            code="owner_lost",
+            message="the turn's first owner died after it had published a tool call",
+            retry=False,
+        )
+        self.fail(turn, error)
+
+    def _format(self, turn: Turn) -> str:
+        model = self._models.get(turn.card)
+        return model.card.parser if model else ""
+
+    # --- time ---------------------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Deadlines, silent neighbours, logs that nobody needs."""
+        self.placer.tick(now)
+        self.runner.tick(now)
+        self.calls.tick(now)
+        wall = time.time()
+        size = 0
+        for turn in list(self.live.values()):
+            if turn.phase is not Phase.ENDED:
+                if 0 < turn.request.deadline < wall:
+                    self.fail(turn, ErrorInfo(code="deadline_exceeded", message="the turn's deadline has passed"))
+                continue
+            kept = self._settings.resumable_s if turn.request.resumable else UNCONFIRMED_S
+            if now - turn.ended_at > kept or (turn.confirmed >= turn.log.last and not turn.request.resumable):
+                del self.live[turn.turn_id]
+            else:
+                size += turn.log.size
+        LOG_BYTES.set(size)
+        self._shed(size)
+
+    def _shed(self, size: int) -> None:
+        """Drop the oldest ended logs while they are too many bytes together."""
+        ended = sorted((t for t in self.live.values() if t.phase is Phase.ENDED), key=lambda turn: turn.ended_at)
+        for turn in ended:
+            if size <= self._settings.log_mb * MB:
+                return
+            size -= turn.log.size
+            del self.live[turn.turn_id]

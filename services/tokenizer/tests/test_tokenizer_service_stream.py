@@ -1,0 +1,144 @@
+"""Tokens to turn events on the embedded model: cutting never matters, stop strings, one call, usage."""
+
+import itertools
+
+import pytest
+from catenary_protocols.bus.messages import ModelCard
+from catenary_protocols.conversation import Conversation, Sampling, TextPart, Tool, UserMessage
+from catenary_protocols.errors import RequestError
+from catenary_protocols.turn_events import ArgumentsDelta, CallBegun, CallComplete, ReasoningDelta, TextDelta, TurnEvent
+from catenary_tokenizer_service.core.calls import policy_for
+from catenary_tokenizer_service.egress.stream import TOKEN_BYTES, AnswerStream
+from catenary_tokenizer_service.ingress.prompts import check_context, prepare, thinking_of
+from catenary_tokenizer_service.models import ServedModel, open_model
+from catenary_tokenizers import embedded_path
+from hypothesis import given
+from hypothesis import strategies as st
+
+TOOL = Tool(name="get_weather", schema='{"type":"object","properties":{"city":{"type":"string"}}}')
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Bergen"}}\n</tool_call>'
+ANSWER = f"<think>\nI look — it’s easy 🙂.\n</think>\n\nLet me see.\n{CALL}\nIt rains in Bergen, as ever. STOP here."
+_models: list[ServedModel] = []
+
+
+def model() -> ServedModel:
+    if not _models:
+        card = ModelCard(model="m", card="c", context=4096, block_size=16, artifacts={}, parser="hermes")
+        _models.append(open_model(card, embedded_path()))
+    return _models[0]
+
+
+def stream(**options: object) -> AnswerStream:
+    return AnswerStream(model(), "t" * 26, policy_for(["get_weather"], ["*"], "auto"), tools=[TOOL], **options)  # type: ignore[arg-type]
+
+
+def ids_of(text: str) -> bytes:
+    return model().tokenizer.encode(text, special=True)
+
+
+def merged(events: list[TurnEvent]) -> list[tuple[str, object]]:
+    """Events with neighbouring deltas joined, so that only meaning is left."""
+    out: list[tuple[str, object]] = []
+    for event in events:
+        match event:
+            case TextDelta() | ReasoningDelta():
+                name, text = type(event).__name__, event.text
+                if out and out[-1][0] == name:
+                    text = str(out.pop()[1]) + text
+                out.append((name, text))
+            case ArgumentsDelta():
+                continue
+            case _:
+                out.append((type(event).__name__, event))
+    return out
+
+
+def run(ids: bytes, cuts: list[int], **options: object) -> tuple[list[tuple[str, object]], AnswerStream]:
+    one = stream(**options)
+    events: list[TurnEvent] = []
+    points = sorted({0, len(ids), *(cut * TOKEN_BYTES for cut in cuts if cut * TOKEN_BYTES < len(ids))})
+    for begin, end in itertools.pairwise(points):
+        events += one.push(ids[begin:end])
+    events += one.close("stop")
+    return merged(events), one
+
+
+@given(
+    cuts=st.lists(st.integers(0, 80), max_size=12),
+    stop=st.sampled_from([(), ("STOP",), ("ever", "rains in"), ("zzz",)]),
+)
+def test_cutting_the_tokens_anywhere_never_changes_the_result(cuts: list[int], stop: tuple[str, ...]) -> None:
+    ids = ids_of(ANSWER)
+    assert run(ids, cuts, stop=stop)[0] == run(ids, [], stop=stop)[0]
+
+
+def test_reasoning_call_and_text_come_in_order() -> None:
+    events, one = run(ids_of(ANSWER), list(range(100)))
+    assert [name for name, _ in events] == ["ReasoningDelta", "TextDelta", "CallBegun", "CallComplete", "TextDelta"]
+    call = events[3][1]
+    assert isinstance(call, CallComplete)
+    assert (call.name, call.arguments, call.run_by) == ("get_weather", '{"city": "Bergen"}', "mesh")
+    assert call.key == "t" * 26 + "-0-0"
+    begun = events[2][1]
+    assert isinstance(begun, CallBegun)
+    assert begun.id == call.id
+    assert one.reason("stop") == "tool_calls"
+    assert one.reasoning_tokens > 4
+
+
+def test_a_stop_string_ends_the_answer_before_it_and_counts_to_it() -> None:
+    ids = ids_of(ANSWER)
+    events, one = run(ids, [], stop=("STOP",))
+    assert str(events[-1][1]).endswith("as ever. ")
+    assert one.stop == "STOP"
+    assert one.reason("cancelled") == "stop"
+    assert one.counted(10_000) < len(ids) // TOKEN_BYTES
+
+
+def test_a_stop_string_in_reasoning_or_arguments_is_no_stop() -> None:
+    _, one = run(ids_of(ANSWER), [], stop=("easy", '"city"'))
+    assert one.stop == ""
+
+
+def test_one_call_only_ends_at_the_first_call() -> None:
+    events, one = run(ids_of(f"{CALL}\n{CALL}\nmore"), [], one_call=True)
+    assert [name for name, _ in events] == ["CallBegun", "CallComplete"]
+    assert one.reason("cancelled") == "tool_calls"
+
+
+def test_prompt_is_hashed_and_bounded_by_the_context() -> None:
+    conversation = Conversation(messages=(UserMessage(parts=(TextPart(text="word " * 200),)),), tools=(TOOL,))
+    prompt = prepare(model(), conversation, Sampling(), "")
+    assert len(prompt.hashes) // 8 == prompt.tokens // 16
+    assert prompt.max_tokens == 4096 - prompt.tokens
+    with pytest.raises(RequestError) as caught:
+        prepare(model(), conversation, Sampling(max_tokens=4096), "")
+    assert (caught.value.code, caught.value.field) == ("context_length_exceeded", "max_tokens")
+    assert caught.value.numbers == {"prompt": prompt.tokens, "completion": 4096, "context": 4096}
+
+
+def test_salt_changes_every_hash() -> None:
+    conversation = Conversation(messages=(UserMessage(parts=(TextPart(text="word " * 50),)),))
+    plain = prepare(model(), conversation, Sampling(), "")
+    salted = prepare(model(), conversation, Sampling(), "tenant")
+    assert plain.ids == salted.ids
+    assert plain.hashes[:8] != salted.hashes[:8]
+
+
+def test_a_prompt_that_fills_the_context_names_the_messages() -> None:
+    with pytest.raises(RequestError) as caught:
+        check_context(4096, None, 4096)
+    assert caught.value.field == "messages"
+
+
+@pytest.mark.parametrize(
+    ("tail", "left"),
+    [
+        ("<|im_start|>assistant\n", "none"),
+        ("<|im_start|>assistant\n<think>\n", "open"),
+        ("<|im_start|>assistant\n<think>\n\n</think>\n\n", "closed"),
+        ("<think>\nhm\n</think>\n\n", "none"),
+    ],
+)
+def test_what_the_template_left_behind_is_seen(tail: str, left: str) -> None:
+    assert thinking_of("words " + tail, ("<think>", "</think>")) == left
