@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from catenary_tokenizers.detokenise import PieceTable
 from catenary_tokenizers.encode import open_encoders
 from catenary_tokenizers.errors import ModelDirectoryError
-from catenary_tokenizers.ids import pack
 from catenary_tokenizers.model import ModelTokenizer
 from catenary_tokenizers.probe import open_template
 from catenary_tokenizers.safety import Shield
-from catenary_tokenizers.vocabulary import AddedToken, ControlToken, piece_bytes
+from catenary_tokenizers.spec import added_tokens, begin_ids, piece_table, plain_spec
 
 __all__ = ["embedded_path", "load"]
 
@@ -48,24 +46,24 @@ def load(directory: Path, *, cache_bytes: int = CACHE_BYTES) -> ModelTokenizer:
     if not spec:
         raise ModelDirectoryError(spec_path, "missing or empty")
     try:
-        added = [_added(entry) for entry in spec.get("added_tokens") or ()]
-        vocab: Mapping[str, int] = spec["model"]["vocab"]
-        pieces = piece_bytes(vocab, list(_types(spec.get("decoder"))))
+        added = added_tokens(spec)
+        table = piece_table(spec, added)
+        controls = [token for token in added if token.is_control]
+        encoders = open_encoders(plain_spec(spec, controls))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ModelDirectoryError(spec_path, f"not a vocabulary this package reads: {error}") from error
-    controls = [token for token in added if token.is_control]
     sources = _template_sources(directory, config)
     variables = _variables(config)
     template = open_template(sources.get("default", ""), variables)
     return ModelTokenizer(
-        encoders=open_encoders(_without(spec, controls)),
+        encoders=encoders,
         controls=controls,
-        table=_table(pieces, added),
+        table=table,
         template=template,
         tool_template=open_template(sources["tool_use"], variables) if "tool_use" in sources else template,
         shield=Shield((token.text for token in controls), "".join(sources.values())),
-        eos_ids=_eos(config, model, generation, {**vocab, **{token.text: token.id for token in added}}),
-        begin=_begin(spec.get("post_processor")),
+        eos_ids=_eos(config, model, generation, {token.text: token.id for token in added}),
+        begin=begin_ids(spec.get("post_processor")),
         context_length=_context(model, config),
         cache_bytes=cache_bytes,
     )
@@ -82,40 +80,6 @@ def _json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ModelDirectoryError(path, "not a JSON object")
     return content
-
-
-def _added(entry: Mapping[str, Any]) -> AddedToken:
-    return AddedToken(
-        id=int(entry["id"]),
-        text=str(entry["content"]),
-        special=bool(entry.get("special")),
-        lstrip=bool(entry.get("lstrip")),
-        rstrip=bool(entry.get("rstrip")),
-        single_word=bool(entry.get("single_word")),
-    )
-
-
-def _types(decoder: Mapping[str, Any] | None) -> Iterator[str]:
-    """The types of a decoder and of those inside it."""
-    if decoder:
-        yield str(decoder["type"])
-        for inner in decoder.get("decoders", ()):
-            yield from _types(inner)
-
-
-def _without(spec: Mapping[str, Any], controls: Sequence[AddedToken]) -> dict[str, Any]:
-    """The vocabulary as it encodes text between control tokens."""
-    hidden = {token.text for token in controls}
-    kept = [entry for entry in spec.get("added_tokens") or () if entry["content"] not in hidden]
-    return {**spec, "added_tokens": kept, "post_processor": None, "truncation": None, "padding": None}
-
-
-def _table(pieces: Sequence[bytes], added: Sequence[AddedToken]) -> PieceTable:
-    plain = [*pieces, *[b""] * (1 + max((token.id for token in added), default=-1) - len(pieces))]
-    for token in added:
-        if not token.is_control:
-            plain[token.id] = token.text.encode()
-    return PieceTable(plain, [ControlToken(t.id, t.text, t.special) for t in added if t.is_control])
 
 
 def _template_sources(directory: Path, config: Mapping[str, Any]) -> dict[str, str]:
@@ -155,22 +119,6 @@ def _eos(
     ):
         found.update(value if isinstance(value, list) else [] if value is None else [value])
     return frozenset(found)
-
-
-def _begin(processor: Mapping[str, Any] | None) -> bytes:
-    """Ids that the post-processor puts before a text."""
-    if not processor:
-        return b""
-    if processor["type"] == "Sequence":
-        return b"".join(_begin(inner) for inner in processor["processors"])
-    if processor["type"] != "TemplateProcessing":
-        return b""
-    ids: list[int] = []
-    for part in processor["single"]:
-        if "Sequence" in part:
-            break
-        ids += processor["special_tokens"][part["SpecialToken"]["id"]]["ids"]
-    return pack(ids)
 
 
 def _context(model: Mapping[str, Any], config: Mapping[str, Any]) -> int | None:

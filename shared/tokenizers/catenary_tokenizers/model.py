@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from catenary_tokenizers.chat import ChatTemplate
 from catenary_tokenizers.detokenise import Detokenizer, PieceTable
 from catenary_tokenizers.encode import PlainEncoder
 from catenary_tokenizers.ids import pack
 from catenary_tokenizers.safety import Shield, longest_of
 from catenary_tokenizers.segments import CacheStats, SegmentCache
-from catenary_tokenizers.template import ChatTemplate
 from catenary_tokenizers.vocabulary import AddedToken
 
 __all__ = ["ModelTokenizer", "Rendered"]

@@ -1,18 +1,27 @@
-"""What a template is like, found out at load by rendering small conversations."""
+"""What a template is like, found out at load by rendering small conversations.
+
+Every probe asks one question: does the template take this, and is the text that went in also in what came out? Texts
+are told apart by words that stand nowhere else.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
+from catenary_tokenizers.chat import ChatTemplate
 from catenary_tokenizers.errors import PromptError, TemplateLimitError
-from catenary_tokenizers.template import ChatTemplate, Engine, Jinja2Engine, MiniJinjaEngine
+from catenary_tokenizers.shape import CLOSE_THINK
+from catenary_tokenizers.template import Engine, Jinja2Engine, MiniJinjaEngine
+from catenary_tokenizers.traits import Traits
 
 __all__ = ["open_template"]
 
-Message = dict[str, object]
+Message = dict[str, Any]
+
 _NOW = datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
-_TOOL: Mapping[str, object] = {
+_TOOL: Mapping[str, Any] = {
     "type": "function",
     "function": {
         "name": "look_up",
@@ -27,23 +36,33 @@ _TOOL: Mapping[str, object] = {
         },
     },
 }
+_BARE_TOOL: Mapping[str, Any] = {"type": "function", "function": {"name": "look_up"}}
+_ID = "000000000"
+_KIMI_CALL = "<|tool_call_argument_begin|>"
 
 
 def open_template(source: str, variables: Mapping[str, object]) -> ChatTemplate:
-    """A template on minijinja where that equals jinja2's sandbox on every probe, else on jinja2."""
+    """A template on minijinja where that equals jinja2's sandbox on every probe, else on jinja2.
+
+    Raises:
+        ValueError: the source is not Jinja.
+    """
     reference = Jinja2Engine(source)
     try:
-        bounded: Engine = MiniJinjaEngine(source)
+        bounded: Engine | None = MiniJinjaEngine(source)
     except ValueError:
-        return ChatTemplate(source, reference, variables, needs_process=True)
-    same = all(
-        _outcome(bounded, {**variables, **context}) == _outcome(reference, {**variables, **context})
+        bounded = None
+    if bounded and any(
+        _render(bounded, {**variables, **context}) != _render(reference, {**variables, **context})
         for context in _contexts()
-    )
-    return ChatTemplate(source, bounded if same else reference, variables, needs_process=not same)
+    ):
+        bounded = None
+    engine = bounded or reference
+    traits = _Prober(source, engine, variables).traits()
+    return ChatTemplate(source, engine, variables, traits, needs_process=bounded is None)
 
 
-def _outcome(engine: Engine, context: Mapping[str, object]) -> str | None:
+def _render(engine: Engine, context: Mapping[str, object]) -> str | None:
     """The rendered text; None for any refusal, whose wording may differ between engines."""
     try:
         return engine.render(context, _NOW)
@@ -51,20 +70,117 @@ def _outcome(engine: Engine, context: Mapping[str, object]) -> str | None:
         return None
 
 
+def _user(content: object = "Zebra") -> Message:
+    return {"role": "user", "content": content}
+
+
+def _assistant(content: object = "Yak", **fields: object) -> Message:
+    return {"role": "assistant", "content": content, **fields}
+
+
+def _system(content: object = "Xerus") -> Message:
+    return {"role": "system", "content": content}
+
+
+def _result(content: object = "Wombat") -> Message:
+    return {"role": "tool", "content": content, "tool_call_id": _ID, "name": "look_up"}
+
+
+def _call(arguments: object) -> Message:
+    function = {"name": "look_up", "arguments": arguments}
+    return _assistant("", tool_calls=[{"id": _ID, "type": "function", "function": function}])
+
+
+class _Prober:
+    def __init__(self, source: str, engine: Engine, variables: Mapping[str, object]) -> None:
+        self._source = source
+        self._engine = engine
+        self._variables = variables
+
+    def traits(self) -> Traits:
+        parts = self._parts()
+        self._as_list = parts == "list"
+        arguments = self._arguments()
+        call = _call({"key": "v"} if arguments == "object" else '{"key": "v"}')
+        both = {**call, "tool_calls": [*call["tool_calls"], *call["tool_calls"]]}
+        thought = {"reasoning_content": "Vicuna", "thinking": "Vicuna"}
+        tool_results = self._has("Wombat", [_user(), call, _result()], [_TOOL])
+        return Traits(
+            reasoning=self._reasoning(call, thought),
+            arguments=arguments,
+            loose_arguments=arguments == "string" or self._has("Vole", [_user(), _call("Vole"), _result()], [_TOOL]),
+            parts=parts,
+            system=self._system(),
+            systems_merge=not self._has("Viper", [_system(), _system("Viper"), _user()]),
+            alternates=not self._has("Viper", [_user(), _user("Viper")]),
+            opens_with_user=not self._has("Yak", [_assistant(), _user()]),
+            tool_results=tool_results,
+            lone_results=not tool_results or self._has("Wombat", [_user(), _result()], [_TOOL]),
+            single_calls=tool_results and not self._has("Wombat", [_user(), both, _result(), _result()], [_TOOL]),
+            answers_results=tool_results
+            and not self._has("Viper", [_user(), call, _result(), _user("Viper")], [_TOOL]),
+            needs_user=not self._has("Xerus", [_system()], [_TOOL]),
+            one_text=tool_results
+            and not self._has("Wombat", [_user(), {**call, **thought, "content": "Yak"}, _result()], [_TOOL]),
+            whole_tools=not self._has("look_up", [_user()], [_BARE_TOOL]) and self._has("look_up", [_user()], [_TOOL]),
+            call_names=_KIMI_CALL in self._source,
+        )
+
+    def _text(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None) -> str | None:
+        context = {"messages": messages, "tools": tools, "add_generation_prompt": messages[-1]["role"] != "assistant"}
+        return _render(self._engine, {**self._variables, **context})
+
+    def _has(self, word: str, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None) -> bool:
+        if self._as_list:
+            messages = [{**m, "content": [{"type": "text", "text": m["content"]}]} for m in messages]
+        return word in (self._text(messages, tools) or "")
+
+    def _parts(self) -> str:
+        plain = self._text([_user()])
+        listed = self._text([_user([{"type": "text", "text": "Zebra"}])])
+        if plain is None or "Zebra" not in plain:
+            return "list" if listed and "Zebra" in listed else "text"
+        return "either" if listed == plain else "text"
+
+    def _arguments(self) -> str:
+        text = self._text([_user(), _call({"key": "vole"}), _result()], [_TOOL])
+        if text is None or "vole" not in text:
+            text = self._text([_user(), _call({"key": "vole"})], [_TOOL])
+        return "string" if text is None or "{'key'" in text else "object"
+
+    def _reasoning(self, call: Message, thought: Message) -> str:
+        looped = [_user(), {**call, **thought}, _result()]
+        if self._has("Vicuna", looped, [_TOOL]) or self._has("Vicuna", [_user(), _assistant(**thought)]):
+            return "field"
+        return "inline" if CLOSE_THINK in self._source else "none"
+
+    def _system(self) -> str:
+        if not self._has("Xerus", [_system(), _user()]):
+            return "never"
+        return "anywhere" if self._has("Xerus", [_user(), _assistant(), _system(), _user()]) else "first"
+
+
 def _contexts() -> Iterator[dict[str, object]]:
-    system: Message = {"role": "system", "content": " Be brief. "}
-    user: Message = {"role": "user", "content": " Hi\n there, naïve <b> 'x' {{ y }} "}
-    answer: Message = {"role": "assistant", "content": "Hello.\n"}
-    thought: Message = {"role": "assistant", "content": "\nYes.", "reasoning_content": "I think\nso."}
-    result: Message = {"role": "tool", "content": '{"found": 1}', "tool_call_id": "call12345", "name": "look_up"}
-    histories = [[user], [system, user], [system, user, answer, user], [user, thought, user], [user, answer]]
+    """Conversations on which two engines have to agree."""
+    system, user, answer = _system(" Be brief. "), _user(" Hi\n there, naïve <b> 'x' {{ y }} "), _assistant("Hello.\n")
+    thought = _assistant("\nYes.", reasoning_content="I think\nso.", thinking="I think\nso.")
+    result = _result('{"found": 1}')
+    histories = [
+        [user],
+        [system, user],
+        [system, user, answer, user],
+        [user, thought, user],
+        [user, answer],
+        [system, system, user, user],
+        [answer, user, system, user],
+        [_user([{"type": "text", "text": "Zebra"}])],
+    ]
     for arguments in ({"key": "ö", "deep": [1, None], "flag": True, "x": 1.5}, '{"key": "ö", "deep": [1, null]}'):
-        call = {"id": "call12345", "type": "function", "function": {"name": "look_up", "arguments": arguments}}
-        silent: Message = {"role": "assistant", "content": "", "tool_calls": [call]}
-        spoken: Message = {**thought, "tool_calls": [call, call]}
-        histories += [[system, user, silent, result], [user, spoken, result, result, answer, user]]
+        call = _call(arguments)
+        spoken = {**thought, "tool_calls": [*call["tool_calls"], *call["tool_calls"]]}
+        histories += [[system, user, call, result], [user, spoken, result, result, answer, user]]
     for messages in histories:
         for tools in (None, [_TOOL, _TOOL]):
             yield {"messages": messages, "tools": tools, "add_generation_prompt": messages[-1]["role"] != "assistant"}
-    yield {"messages": [user], "tools": None, "add_generation_prompt": True, "enable_thinking": False}
-    yield {"messages": [user], "tools": [_TOOL], "add_generation_prompt": False, "enable_thinking": True}
+    for thinking in (False, True):
+        yield {"messages": [user], "tools": [_TOOL], "add_generation_prompt": True, "enable_thinking": thinking}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Protocol
 
@@ -19,9 +19,8 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from catenary_tokenizers.errors import PromptError, TemplateLimitError
-from catenary_tokenizers.safety import Shield
 
-__all__ = ["ChatTemplate", "Engine", "Jinja2Engine", "MiniJinjaEngine", "to_json"]
+__all__ = ["Engine", "Jinja2Engine", "MiniJinjaEngine", "to_json"]
 
 FUEL = 50_000_000  # steps; a 50,000-token conversation takes some 20,000
 _NAME = "chat_template"
@@ -69,6 +68,11 @@ def to_json(
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
+def _is_iterable(value: object) -> bool:
+    """As in jinja2, where nothing is not iterable."""
+    return isinstance(value, Iterable)
+
+
 def _refuse(message: str) -> str:
     raise _RefusedError(message)
 
@@ -80,6 +84,7 @@ class MiniJinjaEngine:
         self._clock = _Clock()
         self._environment = minijinja.Environment(
             filters={"tojson": to_json},
+            tests={"iterable": _is_iterable},
             globals={"raise_exception": _refuse, "strftime_now": self._clock.strftime},
             fuel=FUEL,
             trim_blocks=True,
@@ -93,14 +98,7 @@ class MiniJinjaEngine:
     def render(self, context: Mapping[str, object], now: datetime | None) -> str:
         """See `Engine.render`."""
         self._clock.now = now
-        try:
-            text: str = self._environment.render_template(_NAME, **context)
-        except _RefusedError as refusal:
-            raise PromptError(str(refusal)) from None
-        except minijinja.TemplateError as error:
-            kind = TemplateLimitError if _OUT_OF_FUEL in str(error) else PromptError
-            raise kind(error.message) from error
-        return text
+        return _rendered(lambda: self._environment.render_template(_NAME, **context))
 
 
 class Jinja2Engine:
@@ -120,52 +118,22 @@ class Jinja2Engine:
     def render(self, context: Mapping[str, object], now: datetime | None) -> str:
         """See `Engine.render`."""
         self._clock.now = now
-        try:
-            return self._template.render(**context)
-        except _RefusedError as refusal:
-            raise PromptError(str(refusal)) from None
-        except (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
-            raise PromptError(f"the template failed: {error}") from error
+        return _rendered(lambda: self._template.render(**context))
+
+
+def _rendered(render: Callable[[], str]) -> str:
+    """The boundary around foreign code: whatever a template raises is its refusal of this conversation."""
+    try:
+        return render()
+    except _RefusedError as refusal:
+        raise PromptError(str(refusal)) from None
+    except minijinja.TemplateError as error:
+        kind = TemplateLimitError if _OUT_OF_FUEL in str(error) else PromptError
+        raise kind(error.message) from error
+    except Exception as error:
+        raise PromptError(f"the template failed: {error}") from error
 
 
 def _without_generation_tags(source: str) -> str:
     """The tag that marks assistant text for training renders what it holds."""
     return _GENERATION.sub(lambda tag: f"{tag[1]} {'endif' if tag[2] else 'if true'} {tag[3]}", source)
-
-
-class ChatTemplate:
-    """A model's template, with what was found out about it at load.
-
-    Attributes:
-        source: the Jinja text; `""` for a model without a template.
-        needs_process: whether it runs in the engine that cannot be stopped from inside.
-    """
-
-    def __init__(self, source: str, engine: Engine, variables: Mapping[str, object], *, needs_process: bool) -> None:
-        self.source = source
-        self.needs_process = needs_process
-        self._engine = engine
-        self._variables = variables
-
-    def render(
-        self,
-        messages: Sequence[Mapping[str, object]],
-        tools: Sequence[Mapping[str, object]],
-        shield: Shield,
-        now: datetime | None,
-        kwargs: Mapping[str, object],
-    ) -> str:
-        """The prompt with marks in it; see `ModelTokenizer.render`."""
-        context = {
-            "add_generation_prompt": True,
-            **self._variables,
-            **kwargs,
-            "messages": [shield_message(message, shield) for message in messages],
-            "tools": [shield.shield_value(tool) for tool in tools] or None,
-        }
-        return self._engine.render(context, now)
-
-
-def shield_message(message: Mapping[str, object], shield: Shield) -> dict[str, object]:
-    """A message whose every text is shielded; the role is the template's own word."""
-    return {key: value if key == "role" else shield.shield_value(value) for key, value in message.items()}

@@ -1,0 +1,58 @@
+"""A model's chat template with what was found out about it at load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from catenary_tokenizers.errors import TemplateLimitError
+from catenary_tokenizers.safety import Shield
+from catenary_tokenizers.shape import shape_messages, shape_tools
+from catenary_tokenizers.template import Engine
+from catenary_tokenizers.traits import Traits
+
+__all__ = ["ChatTemplate"]
+
+MOST_CHARACTERS = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ChatTemplate:
+    """Renders conversations.
+
+    Attributes:
+        source: the Jinja text; `""` for a model without a template.
+        engine: what renders it.
+        variables: texts of the special tokens, which templates may print.
+        traits: the shape of conversation it wants.
+        needs_process: whether the engine cannot be stopped from inside, so that the caller has to put `render` into a
+            process that can be killed.
+    """
+
+    source: str
+    engine: Engine
+    variables: Mapping[str, object]
+    traits: Traits
+    needs_process: bool
+
+    def render(
+        self,
+        messages: Iterable[Mapping[str, object]],
+        tools: Iterable[Mapping[str, object]],
+        shield: Shield,
+        now: datetime | None,
+        kwargs: Mapping[str, object],
+    ) -> str:
+        """The prompt with marks in it; see `ModelTokenizer.render`."""
+        context = {
+            "add_generation_prompt": True,
+            **self.variables,
+            **kwargs,
+            "messages": shape_messages(messages, self.traits, shield),
+            "tools": [shield.shield_value(tool) for tool in shape_tools(tools, self.traits)] or None,
+        }
+        text = self.engine.render(context, now)
+        if len(text) > MOST_CHARACTERS:
+            raise TemplateLimitError(f"the prompt has {len(text)} characters, {MOST_CHARACTERS} at most")
+        return text

@@ -1,0 +1,96 @@
+"""Messages in an order that a template takes: merged, demoted or set apart, none left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from catenary_tokenizers.traits import Traits
+
+__all__ = ["order_messages"]
+
+Message = dict[str, Any]
+
+_JOIN = "\n\n"
+
+
+def order_messages(messages: Sequence[Message], traits: Traits) -> list[Message]:
+    """Shaped messages as the template takes them; unchanged where it takes everything."""
+    ordered: list[Message] = []
+    leading = True
+    for given in _single_calls(messages) if traits.single_calls else messages:
+        role = given["role"]
+        if role == "system" and (traits.system == "never" or (traits.system == "first" and not leading)):
+            role = "user"
+        leading = leading and role == "system"
+        if role not in {"system", "user"} and traits.opens_with_user and all(m["role"] == "system" for m in ordered):
+            ordered.append(_empty("user"))
+        last = ordered[-1]["role"] if ordered else ""
+        if traits.answers_results and role == "user" and last == "tool":
+            ordered.append(_empty("assistant"))
+        message = {**given, "role": role}
+        if last == role and _is_one(role, traits, leading=leading):
+            ordered[-1] = _merged(ordered[-1], message)
+        else:
+            ordered.append(message)
+    if traits.needs_user and all(message["role"] != "user" for message in ordered):
+        ordered.append(_empty("user"))
+    return ordered
+
+
+def _empty(role: str) -> Message:
+    return {"role": role, "content": ""}
+
+
+def _single_calls(messages: Sequence[Message]) -> Iterable[Message]:
+    """Each call in a message of its own, its results right after it."""
+    waiting: list[Message] = []
+    for at, message in enumerate(messages):
+        if message["role"] == "tool" and waiting:
+            continue
+        waiting = []
+        calls = message.get("tool_calls", ())
+        if len(calls) < 2:
+            yield message
+            continue
+        results = _results_after(messages, at)
+        waiting = results
+        known = {call["id"] for call in calls}
+        for n, call in enumerate(calls):
+            yield {**(message if n == 0 else _empty("assistant")), "tool_calls": [call]}
+            yield from (result for result in results if result["tool_call_id"] == call["id"])
+        yield from (result for result in results if result["tool_call_id"] not in known)
+
+
+def _results_after(messages: Sequence[Message], at: int) -> list[Message]:
+    end = at + 1
+    while end < len(messages) and messages[end]["role"] == "tool":
+        end += 1
+    return list(messages[at + 1 : end])
+
+
+def _is_one(role: str, traits: Traits, *, leading: bool) -> bool:
+    """Whether two messages of a role in a row have to be one."""
+    if role == "system":
+        return leading and (traits.systems_merge or traits.system == "first")
+    return traits.alternates and role in {"user", "assistant"}
+
+
+def _merged(first: Message, second: Message) -> Message:
+    """One message for two of a role."""
+    merged = {**first, **second}
+    for key in ("content", "reasoning_content", "thinking", "tool_calls"):
+        left, right = first.get(key), second.get(key)
+        if left and right:
+            merged[key] = (
+                _JOIN.join([left, right])
+                if isinstance(left, str) and isinstance(right, str)
+                else [*_list(left), *_list(right)]
+            )
+        elif left or right:
+            merged[key] = left or right
+    return merged
+
+
+def _list(content: object) -> Sequence[object]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else list(content)  # type: ignore[call-overload]

@@ -1,0 +1,124 @@
+"""Rank files (tiktoken, tekken) as a `tokenizer.json`: the same ids for the same bytes, one path for all models."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from catenary_tokenizers.vocabulary import AddedToken, byte_alphabet
+
+__all__ = ["parse_tiktoken", "spec_from_ranks", "spec_from_tekken"]
+
+Ranks = Mapping[bytes, int]
+
+
+def parse_tiktoken(content: bytes) -> dict[bytes, int]:
+    """The ranks of a tiktoken file: a base64 token and its rank a line. `ValueError` for anything else."""
+    ranks: dict[bytes, int] = {}
+    for line in content.splitlines():
+        if line.strip():
+            token, rank = line.split()
+            ranks[base64.b64decode(token)] = int(rank)
+    return ranks
+
+
+def spec_from_ranks(
+    ranks: Ranks, pattern: str, added: Sequence[AddedToken], *, first_id: int = 0, normalizer: str | None = None
+) -> dict[str, Any]:
+    """A byte-level BPE `tokenizer.json` that encodes as tiktoken does.
+
+    Args:
+        ranks: bytes of each token to its rank; lower ranks merge first.
+        pattern: regular expression that cuts text into words.
+        added: control tokens with their ids.
+        first_id: id of rank 0.
+        normalizer: `NFC` or another of `tokenizers`' Unicode forms.
+    """
+    shown = {byte: char for char, byte in byte_alphabet().items()}
+    names = {token: "".join(map(shown.__getitem__, token)) for token in ranks}
+    merges: list[list[str]] = []
+    for token, _ in sorted(ranks.items(), key=lambda item: item[1]):
+        cuts = [(token[:at], token[at:]) for at in range(1, len(token))]
+        known = [(left, right) for left, right in cuts if left in ranks and right in ranks]
+        known.sort(key=lambda cut: (ranks[cut[0]], ranks[cut[1]]))
+        merges += ([names[left], names[right]] for left, right in known)
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {
+                "id": token.id,
+                "content": token.text,
+                "special": token.special,
+                "single_word": False,
+                "lstrip": False,
+                "rstrip": False,
+                "normalized": False,
+            }
+            for token in added
+        ],
+        "normalizer": {"type": normalizer} if normalizer else None,
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [
+                {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False},
+                _BYTE_LEVEL,
+            ],
+        },
+        "post_processor": None,
+        "decoder": _BYTE_LEVEL,
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": True,
+            "vocab": {token.text: token.id for token in added if token.id < first_id}
+            | {names[token]: first_id + rank for token, rank in ranks.items()},
+            "merges": merges,
+        },
+    }
+
+
+def spec_from_tekken(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A Mistral `tekken.json` as a `tokenizer.json`: special tokens first, then the ranks."""
+    config = content["config"]
+    specials = int(config["default_num_special_tokens"])
+    size = int(config["default_vocab_size"]) - specials
+    ranks = {base64.b64decode(entry["token_bytes"]): int(entry["rank"]) for entry in content["vocab"][:size]}
+    listed = {int(entry["rank"]): str(entry["token_str"]) for entry in content.get("special_tokens") or ()}
+    listed = listed or dict(enumerate(_TEKKEN_SPECIALS))
+    added = [AddedToken(n, listed.get(n, f"<SPECIAL_{n}>"), special=True) for n in range(specials)]
+    return spec_from_ranks(ranks, str(config["pattern"]), added, first_id=specials)
+
+
+_BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+
+# Of files that list none: names by id, the rest are `<SPECIAL_n>`.
+_TEKKEN_SPECIALS = [
+    "<unk>",
+    "<s>",
+    "</s>",
+    "[INST]",
+    "[/INST]",
+    "[AVAILABLE_TOOLS]",
+    "[/AVAILABLE_TOOLS]",
+    "[TOOL_RESULTS]",
+    "[/TOOL_RESULTS]",
+    "[TOOL_CALLS]",
+    "[IMG]",
+    "<pad>",
+    "[IMG_BREAK]",
+    "[IMG_END]",
+    "[PREFIX]",
+    "[MIDDLE]",
+    "[SUFFIX]",
+    "[SYSTEM_PROMPT]",
+    "[/SYSTEM_PROMPT]",
+    "[TOOL_CONTENT]",
+]
