@@ -1,5 +1,6 @@
 """The one module that encodes messages: MessagePack for the mesh's own plane, JSON for what strangers read."""
 
+from collections.abc import Mapping
 from typing import Generic, TypeVar
 
 import msgspec
@@ -38,6 +39,6 @@ def encode(message: Message) -> bytes:
     return _pack.encode(message)
 
 
-def encode_json(value: Wire) -> bytes:
-    """JSON bytes of a tool-plane or `observe` value."""
+def encode_json(value: Wire | Mapping[str, object]) -> bytes:
+    """JSON bytes of a tool-plane, `observe` or simulator value."""
     return _json.encode(value)

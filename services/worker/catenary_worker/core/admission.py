@@ -1,0 +1,61 @@
+"""A `RunTurn` to what the engine takes.
+
+Rule: what this worker cannot run is refused before the engine hears of it, and the error names the field.
+"""
+
+from array import array
+
+from catenary_protocols.bus.messages import RunTurn
+from catenary_protocols.conversation import Hints
+from catenary_protocols.errors import CapacityError, RequestError
+
+from catenary_worker.core.turns import ID_BYTES
+from catenary_worker.engines.base import EngineTurn, Penalties
+
+STRICT_STEP = 1 << 20
+"""Strict priorities sort before ordinary ones: one step is more than any ordinary priority."""
+
+
+def engine_turn(run: RunTurn, *, model: str, card: str) -> EngineTurn:
+    """Raises `RequestError` for what can never run here, `CapacityError` for another version of the model."""
+    if run.model != model:
+        raise RequestError(f"this worker serves {model}, not {run.model}", code="model_not_found", field="model")
+    if run.card != card:
+        raise CapacityError(f"this worker has another version of {model}", code="model_not_ready")
+    sampling = run.sampling
+    options: dict[str, object] = {}
+    if run.guide:
+        options["structural_tag"] = run.guide
+    if sampling.logprobs is not None:
+        options["logprobs"] = sampling.logprobs
+    return EngineTurn(
+        turn_id=run.turn.turn_id,
+        attempt=run.turn.attempt,
+        prompt=_ids(run.prompt, "prompt"),
+        generated=_ids(run.generated, "generated"),
+        max_tokens=sampling.max_tokens,
+        min_tokens=sampling.min_tokens,
+        ignore_eos=sampling.ignore_eos,
+        stop_token_ids=run.stop_token_ids,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        min_p=sampling.min_p,
+        seed=sampling.seed,
+        penalties=Penalties(sampling.presence_penalty, sampling.frequency_penalty, sampling.repetition_penalty),
+        logit_bias=sampling.logit_bias,
+        priority=_priority(run.hints),
+        salt=run.salt,
+        deadline=run.deadline,
+        options=options,
+    )
+
+
+def _ids(packed: bytes, field: str) -> "array[int]":
+    if len(packed) % ID_BYTES:
+        raise RequestError(f"{field} is not a whole number of u32 token ids", code="invalid_value", field=field)
+    return array("I", packed)
+
+
+def _priority(hints: Hints) -> int:
+    return hints.strict_priority * STRICT_STEP + hints.priority

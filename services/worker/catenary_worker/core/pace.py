@@ -1,0 +1,29 @@
+"""How fast the engine is just now.
+
+Rule: smoothed over recent steps; a step that prefills says nothing of decode, and 0 means not known yet.
+"""
+
+from catenary_worker.engines.base import EngineLoad
+
+WEIGHT = 0.1
+
+
+class Pace:
+    """Fed with each step's load."""
+
+    def __init__(self) -> None:
+        self.decode_ms = 0.0
+        self.prefill_tokens_per_s = 0.0
+
+    def note(self, load: EngineLoad) -> None:
+        """One step."""
+        if load.step_ms <= 0.0:
+            return
+        if load.prefilled_tokens:
+            self.prefill_tokens_per_s = _blend(self.prefill_tokens_per_s, load.prefilled_tokens * 1000 / load.step_ms)
+        elif load.running:
+            self.decode_ms = _blend(self.decode_ms, load.step_ms)
+
+
+def _blend(old: float, new: float) -> float:
+    return new if old == 0.0 else old + WEIGHT * (new - old)

@@ -1,0 +1,67 @@
+"""The model a worker serves: its directory, its parsers, its card."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from catenary_parsers import UnknownFormat, format_named, reasoning_named
+from catenary_protocols.bus.messages import ModelCard
+from catenary_protocols.errors import RequestError
+from catenary_runtime.models import card_hash, hash_files
+from catenary_tokenizers import ModelDirectoryError, embedded_path, load
+
+from catenary_worker.engines.base import EngineInfo
+from catenary_worker.settings import WorkerSettings
+
+EMBEDDED_PARSER = "hermes"
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model directory and the facts about it that change what is generated or read."""
+
+    name: str
+    directory: Path
+    parser: str
+    reasoning: str
+    context: int
+
+    def card(self, engine: EngineInfo) -> ModelCard:
+        """What the mesh is told; the hash covers everything in it but names and times."""
+        artifacts = hash_files(self.directory)
+        context = min(self.context or engine.model_context, engine.model_context)
+        digest = card_hash(artifacts, self.parser, self.reasoning, context, engine.block_size)
+        return ModelCard(
+            model=self.name,
+            card=digest,
+            context=context,
+            block_size=engine.block_size,
+            artifacts=artifacts,
+            parser=self.parser,
+            reasoning=self.reasoning,
+            created=int(time.time()),
+            images="images" in engine.features,
+        )
+
+
+def open_model(settings: WorkerSettings) -> Model:
+    """Read the model directory; raises `RequestError` that names the setting that is wrong."""
+    directory = Path(settings.model_path) if settings.model_path else embedded_path()
+    try:
+        tokenizer = load(directory)
+    except ModelDirectoryError as error:
+        raise RequestError(f"model_path: {error}", code="invalid_value", field="model_path") from error
+    parser = settings.parser or (EMBEDDED_PARSER if not settings.model_path else "")
+    try:
+        format_named(parser)
+        if settings.reasoning != "auto":
+            reasoning_named(settings.reasoning)
+    except UnknownFormat as error:
+        raise RequestError(str(error), code="invalid_value", field="parser") from error
+    return Model(
+        name=settings.model,
+        directory=directory,
+        parser=parser,
+        reasoning=settings.reasoning,
+        context=settings.context or tokenizer.context_length or 0,
+    )

@@ -1,0 +1,33 @@
+"""Settings of a worker."""
+
+from dataclasses import dataclass
+
+import msgspec
+from catenary_protocols.errors import RequestError
+from catenary_runtime.config import Settings, option
+
+DEFAULT_MODEL = "catenary-sim"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings(Settings):
+    """Settings of catenary-worker."""
+
+    model: str = option(DEFAULT_MODEL, "Name under which the model is served.")
+    model_path: str = option("", "Model directory; left out: the embedded model.")
+    parser: str = option("", "Format of the model's tool calls; left out: read from its template.")
+    reasoning: str = option("auto", "Format of the model's reasoning; auto is the call format's own.")
+    context: int = option(0, "Tokens a turn may have; 0 leaves it to the model.")
+    engine: str = option("sim", "Engine, by its name in the entry-point group catenary.engines.")
+    engine_options: str = option("{}", "The engine's own settings, a JSON object.")
+    sim_script: bool = option(False, "Let tests tell the simulator what to say.")
+
+
+def engine_options(text: str) -> dict[str, object]:
+    """The engine's settings; raises `RequestError` for what is no JSON object."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, object])
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise RequestError(
+            f"engine_options is not a JSON object: {error}", code="invalid_value", field="engine_options"
+        ) from error
