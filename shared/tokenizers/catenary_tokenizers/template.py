@@ -91,7 +91,7 @@ class MiniJinjaEngine:
             lstrip_blocks=True,
         )
         try:
-            self._environment.add_template(_NAME, _without_generation_tags(source))
+            self._environment.add_template(_NAME, _prepared(source))
         except minijinja.TemplateError as error:
             raise ValueError(error.message) from error
 
@@ -111,7 +111,7 @@ class Jinja2Engine:
         environment.globals["raise_exception"] = _refuse
         environment.globals["strftime_now"] = self._clock.strftime
         try:
-            self._template = environment.from_string(_without_generation_tags(source))
+            self._template = environment.from_string(_prepared(source))
         except jinja2.TemplateError as error:
             raise ValueError(error.message) from error
 
@@ -134,6 +134,7 @@ def _rendered(render: Callable[[], str]) -> str:
         raise PromptError(f"the template failed: {error}") from error
 
 
-def _without_generation_tags(source: str) -> str:
-    """The tag that marks assistant text for training renders what it holds."""
+def _prepared(source: str) -> str:
+    """Line ends as jinja2 reads them; the tag that marks assistant text for training renders what it holds."""
+    source = source.replace("\r\n", "\n").replace("\r", "\n")
     return _GENERATION.sub(lambda tag: f"{tag[1]} {'endif' if tag[2] else 'if true'} {tag[3]}", source)
