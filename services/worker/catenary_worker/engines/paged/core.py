@@ -32,7 +32,7 @@ class PagedCore:
         self._pool = BlockPool(limits.blocks, self._log)
         self._scheduler = Scheduler(limits, self._pool)
         self._turns: dict[TurnKey, Sequence] = {}
-        self._ending: list[tuple[Sequence, ErrorInfo | None]] = []
+        self._ending: dict[Sequence, ErrorInfo | None] = {}
         self._deadlines: list[tuple[float, int, TurnKey]] = []
         self._arrivals = count()
 
@@ -79,15 +79,17 @@ class PagedCore:
         if turn.deadline:
             heappush(self._deadlines, (turn.deadline, arrival, turn.key))
 
-    def cancel(self, key: TurnKey) -> None:
-        """End a turn with the next step."""
+    def cancel(self, key: TurnKey) -> bool:
+        """End a turn with the next step; False if it is not here or already told so."""
         sequence = self._turns.get(key)
-        if sequence is not None:
-            self._ending.append((sequence, None))
+        if sequence is None or sequence in self._ending:
+            return False
+        self._ending[sequence] = None
+        return True
 
     def cancel_all(self) -> None:
         """End every turn with the next step."""
-        self._ending += [(sequence, None) for sequence in self._turns.values()]
+        self._ending |= dict.fromkeys(self._turns.values())
 
     def step(self, now: float) -> tuple[Step, float]:
         """Run one iteration; what it computed is there `seconds` after `now`."""
@@ -111,14 +113,14 @@ class PagedCore:
         self._executor.begin(sequence)
 
     def _end_cancelled(self, now: float) -> list[Delta]:
-        ending, self._ending = self._ending, []
+        ending, self._ending = self._ending, {}
         while self._deadlines and self._deadlines[0][0] <= now:
             _, arrival, key = heappop(self._deadlines)
             late = self._turns.get(key)
             if late is not None and late.arrival == arrival:
-                ending.append((late, ErrorInfo(code="deadline_exceeded", message="the turn's deadline passed")))
+                ending.setdefault(late, ErrorInfo(code="deadline_exceeded", message="the turn's deadline passed"))
         deltas = []
-        for sequence, error in ending:
+        for sequence, error in ending.items():
             if self._turns.get(sequence.turn.key) is sequence:
                 self._scheduler.remove(sequence)
                 deltas.append(self._last(sequence, (), "cancelled", now, error=error))

@@ -1,0 +1,1 @@
+"""The simulator: an engine whose GPU is a clock and whose model is a small agent."""

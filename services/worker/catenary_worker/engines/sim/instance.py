@@ -1,0 +1,299 @@
+"""A value that satisfies a JSON Schema, made of the user's words where they fit.
+
+Rule: what is returned satisfies the schema wherever the schema can be satisfied by looking at one level at a time
+(`not`, `if` and relations between properties are not looked at). Strings come, in this order, from: constants and
+choices, quoted values, arithmetic, proper names, the gist of what was said; each only if the schema takes it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import ceil, floor
+
+from catenary_worker.engines.sim import words
+from catenary_worker.engines.sim.patterns import compiled, matching
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+Schema = Mapping[str, object]
+
+_FORMATS = {
+    "date": "2025-03-14",
+    "time": "09:30:00Z",
+    "date-time": "2025-03-14T09:30:00Z",
+    "duration": "PT1H",
+    "email": "someone@example.org",
+    "idn-email": "someone@example.org",
+    "hostname": "example.org",
+    "idn-hostname": "example.org",
+    "uri": "https://example.org/",
+    "iri": "https://example.org/",
+    "uri-reference": "/path",
+    "iri-reference": "/path",
+    "uuid": "3b241101-e2bb-4255-8caf-4136c566a962",
+    "ipv4": "192.0.2.1",
+    "ipv6": "2001:db8::1",
+    "json-pointer": "/a",
+    "relative-json-pointer": "0",
+    "regex": "^a$",
+    "byte": "YWJj",
+}
+_TYPES = ("object", "array", "string", "integer", "number", "boolean", "null")
+_HINTS = {
+    "object": ("properties", "required", "additionalProperties", "minProperties"),
+    "array": ("items", "minItems", "prefixItems", "uniqueItems"),
+    "string": ("pattern", "format", "minLength", "maxLength"),
+    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+}
+_DEEPEST = 24
+
+
+@dataclass(slots=True)
+class Source:
+    """The user's words, each value given out once."""
+
+    text: str
+    _used: set[str] = field(default_factory=set)
+
+    def quoted(self) -> list[str]:
+        """Quoted values not given out yet."""
+        return [value for value in words.quoted(self.text) if value not in self._used]
+
+    def strings(self) -> Iterator[str]:
+        """Candidates for a string, best first."""
+        everything = (words.sums(self.text), words.names(self.text), [words.gist(self.text)])
+        yield from self.quoted()
+        yield from (value for kind in everything for value in kind if value and value not in self._used)
+
+    def numbers(self) -> Iterator[float]:
+        """Candidates for a number."""
+        yield from (value for value in words.numbers(self.text) if repr(value) not in self._used)
+
+    def use(self, value: str) -> None:
+        """Do not give this one out again."""
+        self._used.add(value)
+
+
+def arguments_for(schema: Schema, text: str) -> dict[str, Json]:
+    """Arguments of a call: an object that satisfies the schema."""
+    maker = _Maker(schema, Source(text))
+    value = maker.make({"type": "object", **schema}, 0)
+    return value if isinstance(value, dict) else {}
+
+
+def value_for(schema: Schema, text: str) -> Json:
+    """Any value that satisfies the schema."""
+    return _Maker(schema, Source(text)).make(schema, 0)
+
+
+class _Maker:
+    def __init__(self, root: Schema, source: Source) -> None:
+        self._root = root
+        self._source = source
+
+    def make(self, schema: object, depth: int) -> Json:
+        """A value for a schema (or for `true`)."""
+        resolved = self._resolve(schema, depth)
+        if "const" in resolved:
+            return _json(resolved["const"])
+        choices = resolved.get("enum")
+        if isinstance(choices, list) and choices:
+            return self._choose(choices)
+        kind = _type_of(resolved)
+        makers: dict[str, Callable[[Schema, int], Json]] = {
+            "object": self._object,
+            "array": self._array,
+            "string": self._string,
+            "integer": self._integer,
+            "number": self._number,
+            "boolean": lambda _schema, _depth: True,
+        }
+        make = makers.get(kind)
+        return make(resolved, depth) if make else None
+
+    def _resolve(self, schema: object, depth: int) -> dict[str, object]:
+        """One flat schema: references followed, `allOf` merged, the first possible of `anyOf` and `oneOf` taken."""
+        if not isinstance(schema, dict) or depth > _DEEPEST:
+            return {}
+        merged = {key: value for key, value in schema.items() if key not in {"$ref", "allOf", "anyOf", "oneOf"}}
+        reference = schema.get("$ref")
+        if isinstance(reference, str):
+            _merge(merged, self._resolve(self._find(reference), depth + 1))
+        for part in _list(schema.get("allOf")):
+            _merge(merged, self._resolve(part, depth + 1))
+        for key in ("anyOf", "oneOf"):
+            parts = [self._resolve(part, depth + 1) for part in _list(schema.get(key))]
+            if parts:
+                _merge(merged, next((part for part in parts if part.get("type") != "null"), parts[0]))
+        return merged
+
+    def _find(self, reference: str) -> object:
+        found: object = self._root
+        for name in reference.removeprefix("#").split("/")[1:]:
+            key = name.replace("~1", "/").replace("~0", "~")
+            found = found.get(key) if isinstance(found, dict) else None
+        return found
+
+    def _choose(self, choices: list[object]) -> Json:
+        said = set(words.stems(self._source.text))
+        for choice in choices:
+            if isinstance(choice, str) and choice and said.issuperset(words.stems(choice)) and any(words.stems(choice)):
+                return choice
+        return _json(choices[0])
+
+    def _object(self, schema: Schema, depth: int) -> Json:
+        properties = schema.get("properties")
+        known: dict[str, object] = properties if isinstance(properties, dict) else {}
+        required = [name for name in _list(schema.get("required")) if isinstance(name, str)]
+        wanted = list(dict.fromkeys(required))
+        if depth == 0:
+            wanted += self._worth_filling(known, wanted)
+        least = _int(schema.get("minProperties"), 0)
+        wanted += [name for name in known if name not in wanted][: max(0, least - len(wanted))]
+        others = schema.get("additionalProperties")
+        wanted += [f"key{number}" for number in range(1, 1 + max(0, least - len(wanted)))]
+        return {name: self.make(known.get(name, others), depth + 1) for name in wanted}
+
+    def _worth_filling(self, known: Mapping[str, object], wanted: list[str]) -> list[str]:
+        """A quoted value that no required string takes goes to the first optional one; a sole property is filled."""
+        if not self._source.quoted() and not (len(known) == 1 and self._source.text):
+            return []
+        strings = [name for name, schema in known.items() if _type_of(self._resolve(schema, 1)) == "string"]
+        return [] if set(strings) & set(wanted) else strings[:1]
+
+    def _array(self, schema: Schema, depth: int) -> Json:
+        most = _int(schema.get("maxItems"), 2**31)
+        count = min(max(1, _int(schema.get("minItems"), 0)), most)
+        first = _list(schema.get("prefixItems"))
+        rest = schema.get("items", {})
+        if rest is False:
+            count = min(count, len(first))
+        if depth >= _DEEPEST:
+            count = 0
+        made = [self.make(first[at] if at < len(first) else rest, depth + 1) for at in range(count)]
+        return _distinct(made, self._resolve(rest, depth + 1)) if schema.get("uniqueItems") else made
+
+    def _string(self, schema: Schema, _depth: int) -> Json:
+        least, most = _int(schema.get("minLength"), 0), _int(schema.get("maxLength"), 2**31)
+        pattern, form = schema.get("pattern"), schema.get("format")
+        given = [value for key in ("default", "examples") for value in _flat(schema.get(key))]
+        made = [matching(pattern)] if isinstance(pattern, str) else []
+        known = [_FORMATS[form]] if isinstance(form, str) and form in _FORMATS else []
+        said = [] if known else list(self._source.strings())
+        for value in (*said, *given, *known, *made):
+            if isinstance(value, str) and least <= len(value) <= most and _matches(pattern, value):
+                self._source.use(value)
+                return value
+        text = next((value for value in said if value), "text")
+        return text[:most].ljust(least, "x")
+
+    def _integer(self, schema: Schema, _depth: int) -> Json:
+        return int(self._bounded(schema, whole=True))
+
+    def _number(self, schema: Schema, _depth: int) -> Json:
+        value = self._bounded(schema, whole=False)
+        return int(value) if value.is_integer() else value
+
+    def _bounded(self, schema: Schema, *, whole: bool) -> float:
+        step = _float(schema.get("multipleOf")) or (1.0 if whole else None)
+        if step and whole and not step.is_integer():
+            step = 1.0
+        low, high = _bounds(schema, whole=whole)
+        for value in self._source.numbers():
+            if low <= value <= high and (not step or (value / step).is_integer()):
+                self._source.use(repr(value))
+                return value
+        value = min(max(1.0, low), high)
+        if not step:
+            return value
+        above, below = ceil(value / step) * step, floor(value / step) * step
+        return above if above <= high else below
+
+
+def _bounds(schema: Schema, *, whole: bool) -> tuple[float, float]:
+    low, high = _float(schema.get("minimum")), _float(schema.get("maximum"))
+    over, under = _float(schema.get("exclusiveMinimum")), _float(schema.get("exclusiveMaximum"))
+    lows = [value for value in (low, None if over is None else _beyond(over, 1, whole=whole)) if value is not None]
+    highs = [value for value in (high, None if under is None else _beyond(under, -1, whole=whole)) if value is not None]
+    lowest, highest = max(lows, default=-1e308), min(highs, default=1e308)
+    if whole:
+        return (ceil(lowest) if lows else lowest), (floor(highest) if highs else highest)
+    if over is not None and under is not None:
+        middle = (over + under) / 2
+        return max(low if low is not None else middle, middle), highest if high is not None else middle
+    return lowest, highest
+
+
+def _beyond(bound: float, way: int, *, whole: bool) -> float:
+    if whole:
+        return floor(bound) + 1 if way > 0 else ceil(bound) - 1
+    return bound + way * max(1.0, abs(bound) / 2**20)
+
+
+def _type_of(schema: Schema) -> str:
+    kinds = [kind for kind in _flat(schema.get("type")) if kind in _TYPES]
+    if kinds:
+        return str(next((kind for kind in kinds if kind != "null"), kinds[0]))
+    return next((kind for kind, keys in _HINTS.items() if any(key in schema for key in keys)), "string")
+
+
+def _merge(into: dict[str, object], other: Mapping[str, object]) -> None:
+    for key, value in other.items():
+        mine = into.get(key)
+        if key == "properties" and isinstance(mine, dict) and isinstance(value, dict):
+            into[key] = {**value, **mine}
+        elif key == "required":
+            into[key] = [*_list(mine), *_list(value)]
+        else:
+            into.setdefault(key, value)
+
+
+def _distinct(values: list[Json], schema: Schema) -> list[Json]:
+    """Make equal items differ, where the kind of item allows it."""
+    choices = _list(schema.get("enum"))
+    seen: list[Json] = []
+    for value in values:
+        fresh = value
+        if choices:
+            fresh = next((_json(choice) for choice in choices if choice not in seen), value)
+        elif isinstance(value, str):
+            number = 2
+            while fresh in seen:
+                fresh, number = f"{value} {number}", number + 1
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            step = _float(schema.get("multipleOf")) or 1
+            while fresh in seen:
+                fresh = fresh + step if isinstance(fresh, (int, float)) else fresh
+        seen.append(fresh)
+    return seen
+
+
+def _matches(pattern: object, value: str) -> bool:
+    if not isinstance(pattern, str):
+        return True
+    known = compiled(pattern)
+    return known is None or known.search(value) is not None
+
+
+def _json(value: object) -> Json:
+    if isinstance(value, list):
+        return [_json(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _json(item) for key, item in value.items()}
+    return value if isinstance(value, (str, int, float, bool)) else None
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _flat(value: object) -> list[object]:
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+def _int(value: object, default: int) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+def _float(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

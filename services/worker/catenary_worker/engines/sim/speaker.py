@@ -1,0 +1,144 @@
+"""What the simulated model says when nobody tells it: a small agent.
+
+| the prompt | it says |
+| --- | --- |
+| offers tools, the user spoke last | reasoning, one call of the tool the words fit, then 40-80 tokens of text |
+| ends with tool results | reasoning, and an answer that contains them |
+| anything else | reasoning and a short answer |
+
+It reads the prompt alone, plus what constrains a real engine's decoding: a JSON schema, a tool choice, one call only.
+It knows no client, tool or test by name. All it says is a function of the prompt and the seed.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from catenary_tokenizers import ControlToken
+
+from catenary_worker.engines.base import EngineTurn
+from catenary_worker.engines.sim.codec import Codec, content
+from catenary_worker.engines.sim.instance import arguments_for, value_for
+from catenary_worker.engines.sim.offers import Offer
+from catenary_worker.engines.sim.phrases import Dice
+from catenary_worker.engines.sim.prompt import PromptView, read_prompt
+from catenary_worker.engines.sim.words import gist, stems
+
+_AFTER_CALL = 44
+"""Tokens of text after a call, at least; a sentence has fewer than 36, so there are never more than 80."""
+_LONGEST_RESULT = 2000
+_PROBE = "\ufdd1"
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenCall:
+    """A call the model makes; `arguments` is JSON text."""
+
+    name: str
+    arguments: str
+
+
+Render = Callable[[str, str, Sequence[SpokenCall]], str]
+"""Reasoning, text and calls in the model's own format; empty parts are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reasoning:
+    """How this format thinks: what opens and closes it. Both empty: it does not."""
+
+    opens: str
+    closes: str
+
+    def in_prompt(self, tail: str) -> tuple[bool, bool]:
+        """Whether the prompt already (opened, closed) thinking."""
+        opens, closes, end = self.opens.strip(), self.closes.strip(), tail.rstrip()
+        if not opens:
+            return False, False
+        return end.endswith(opens), bool(closes) and end.endswith(closes) and opens in end
+
+
+class Speaker:
+    """Speaks in one model's format."""
+
+    def __init__(self, codec: Codec, render: Render) -> None:
+        self._codec = codec
+        self._render = render
+        before, _, after = render(_PROBE, "", ()).partition(_PROBE)
+        self._reasoning = _Reasoning(before, after) if before else _Reasoning("", "")
+
+    def speak(
+        self, turn: EngineTurn, parts: Sequence[str | ControlToken], dice: Dice, end: int | None
+    ) -> Iterator[int]:
+        """All ids of the turn from its first on; endless where the end of sequence is ignored."""
+        said = self._codec.write(self._say(turn, read_prompt(parts), dice))
+        yield from said
+        count, position = len(said), 0
+        while turn.ignore_eos or count < turn.min_tokens:
+            more = self._codec.write(" " + dice.sentence("more", position))
+            position += 1
+            for token in more:
+                if count >= turn.min_tokens and not turn.ignore_eos:
+                    break
+                count += 1
+                yield token
+        if end is not None:
+            yield end
+
+    def _say(self, turn: EngineTurn, view: PromptView, dice: Dice) -> str:
+        schema = turn.options.get("json_schema")
+        if isinstance(schema, dict):
+            return self._written("", json.dumps(value_for(schema, view.user), ensure_ascii=False), view)
+        offer = _chosen(view, turn.options.get("tool_choice"))
+        if offer is not None:
+            return self._call(offer, view, dice, more=turn.options.get("parallel_calls") is not False)
+        if view.results:
+            result = content("\n".join(view.results)[:_LONGEST_RESULT])
+            text = f"Here is what came back: {result}\n{dice.sentence('answer', 0)}"
+            return self._written(f"The result is there. {dice.sentence('think', 0)}", text, view)
+        about = gist(view.user)
+        text = " ".join(dice.sentence("answer", number) for number in range(2))
+        if about:
+            text = f"About {content(about)}: {text}"
+        return self._written(f"No tool is needed for this. {dice.sentence('think', 0)}", text, view)
+
+    def _call(self, offer: Offer, view: PromptView, dice: Dice, *, more: bool) -> str:
+        words = "" if self._codec.spells_control(view.user) else view.user
+        arguments = json.dumps(arguments_for(offer.parameters, words), ensure_ascii=False)
+        reasoning = f"The words fit the tool {offer.name}. {dice.sentence('think', 0)}"
+        said = self._written(reasoning, "", view, (SpokenCall(offer.name, arguments),))
+        return f"{said}\n{self._render('', self._while_it_runs(dice), ())}" if more else said
+
+    def _while_it_runs(self, dice: Dice) -> str:
+        sentences: list[str] = []
+        count = 0
+        while count < _AFTER_CALL:
+            sentences.append(dice.sentence("meanwhile", len(sentences)))
+            count += len(self._codec.write(" " + sentences[-1]))
+        return " ".join(sentences)
+
+    def _written(self, reasoning: str, text: str, view: PromptView, calls: Sequence[SpokenCall] = ()) -> str:
+        opened, closed = self._reasoning.in_prompt(view.tail)
+        if closed or not self._reasoning.opens:
+            return self._render("", text, calls)
+        written = self._render(reasoning, text, calls)
+        return written.removeprefix(self._reasoning.opens) if opened else written
+
+
+def _chosen(view: PromptView, choice: object) -> Offer | None:
+    """The tool to call: the one the request names, or the one whose words fit the user's best; None for no call."""
+    if not view.tools or choice == "none" or (view.results and choice in {None, "auto"}):
+        return None
+    named = next((offer for offer in view.tools if offer.name == choice), None)
+    if named is not None:
+        return named
+    said = set(stems(view.user))
+    return max(view.tools, key=lambda offer: _fit(offer, said))
+
+
+def _fit(offer: Offer, said: set[str]) -> float:
+    properties = offer.parameters.get("properties")
+    parameters = " ".join(properties) if isinstance(properties, dict) else ""
+    score = 0.0
+    for text, weight in ((offer.name, 3.0), (offer.description, 1.0), (parameters, 1.0)):
+        score += weight * len(said & set(stems(text.replace("_", " "))))
+    return score
