@@ -71,7 +71,8 @@ def _grow(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[st
             small,
         ),
         st.builds(lambda one, two: {"anyOf": [one, two]}, inner, inner),
-        inner.map(lambda one: {"oneOf": [{"type": "null", "minimum": 1}, {"allOf": [one]}]}),
+        inner.map(lambda one: {"anyOf": [{"type": "null"}, {"allOf": [one]}]}),
+        strings.map(lambda one: {"oneOf": [{"type": "null"}, one]}),
     )
 
 

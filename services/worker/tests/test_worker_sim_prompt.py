@@ -1,7 +1,5 @@
 """Reading prompts of many chat templates by their control tokens alone."""
 
-# ruff: noqa: RUF001 - DeepSeek's markers are full-width
-
 import re
 
 import pytest
