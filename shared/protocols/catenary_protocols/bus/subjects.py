@@ -141,14 +141,18 @@ class Subjects:
 
     def match(self, channel: str, subject: str) -> dict[str, str] | None:
         """The names in a subject of this channel, or None when it is not one."""
+        prefix = self.namespace + "."
         want = CHANNELS[channel].pattern.split(".")
-        have = subject.removeprefix(self.namespace + ".").split(".")
-        if len(want) != len(have):
+        have = subject.removeprefix(prefix).split(".")
+        if len(want) != len(have) or not subject.startswith(prefix):
             return None
         names: dict[str, str] = {}
         for pattern, text in zip(want, have, strict=True):
             if pattern.startswith("{"):
-                names[pattern[1:-1]] = name_of(text)
+                try:
+                    names[pattern[1:-1]] = name_of(text)
+                except UnicodeDecodeError:
+                    return None
             elif pattern != text:
                 return None
         return names
