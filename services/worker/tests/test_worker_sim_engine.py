@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from catenary_protocols.errors import RequestError
 from catenary_tokenizers import ModelTokenizer, embedded_path, load, pack, unpack
-from catenary_worker.engines.base import Engine, EngineTurn
+from catenary_worker.engines.base import Engine, EngineSetup, EngineTurn, engine_for
 from catenary_worker.engines.contract import EngineContract, Observed
 from catenary_worker.engines.sim.engine import SimEngine
 from catenary_worker.engines.sim.settings import SimSettings
@@ -334,4 +334,29 @@ def test_no_scripts_unless_asked_for() -> None:
 def test_a_wrong_setting_is_refused_by_name(options: dict[str, Any], field: str) -> None:
     with pytest.raises(RequestError) as refused:
         SimSettings.read(options)
+    assert refused.value.field == field
+
+
+async def test_the_entry_point_gives_the_simulator() -> None:
+    engine = engine_for("sim")(EngineSetup(embedded_path(), options={"blocks": 100_000}))
+    info = await engine.start()
+    assert (info.model_context, info.hashes, info.events) == (131_072, "sequence", "exact")
+
+
+def test_an_unknown_engine_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(RequestError, match=r"installed: .*sim"):
+        engine_for("steam")
+
+
+@pytest.mark.parametrize(
+    ("setup", "field"),
+    [
+        (EngineSetup(embedded_path(), parser="nobody's"), "parser"),
+        (EngineSetup(embedded_path() / "nowhere"), "path"),
+        (EngineSetup(embedded_path(), options={"speed": 1}), "sim"),
+    ],
+)
+def test_a_wrong_setup_is_refused_by_field(setup: EngineSetup, field: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        engine_for("sim")(setup)
     assert refused.value.field == field
