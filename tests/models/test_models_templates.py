@@ -25,7 +25,7 @@ MARKING = Shield(["<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_ca
 PLAIN = Shield([])
 CONVERSATIONS = [*fixed(), *map(drawn, range(8))]
 # Shown unchanged by these, with and without tools; others merge, demote or drop something.
-FIRST_FIVE = {"trl/qwen3": 23, "trl/llama3_1": 10, "trl/deepseekv3": 10, "trl/glm4moe": 23, "trl/gptoss": 14}
+FIRST_FIVE = {"trl/qwen3": 23, "trl/llama3_1": 10, "trl/deepseekv3": 10, "trl/glm4moe": 23, "trl/gptoss": 13}
 
 
 @cache

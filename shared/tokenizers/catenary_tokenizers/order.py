@@ -18,31 +18,31 @@ def order_messages(messages: Sequence[Message], traits: Traits) -> list[Message]
     """Shaped messages as the template takes them; unchanged where it takes everything."""
     ordered: list[Message] = []
     leading = True
-    for given in _single_calls(messages) if traits.single_calls else messages:
+    for given in _single_calls(messages, traits) if traits.single_calls else messages:
         role = given["role"]
         if role == "system" and (traits.system == "never" or (traits.system == "first" and not leading)):
             role = "user"
         leading = leading and role == "system"
         if role not in {"system", "user"} and traits.opens_with_user and all(m["role"] == "system" for m in ordered):
-            ordered.append(_empty("user"))
+            ordered.append(_empty("user", traits))
         last = ordered[-1]["role"] if ordered else ""
         if traits.answers_results and role == "user" and last == "tool":
-            ordered.append(_empty("assistant"))
+            ordered.append(_empty("assistant", traits))
         message = {**given, "role": role}
         if last == role and _is_one(role, traits, leading=leading):
             ordered[-1] = _merged(ordered[-1], message)
         else:
             ordered.append(message)
     if traits.needs_user and all(message["role"] != "user" for message in ordered):
-        ordered.append(_empty("user"))
+        ordered.append(_empty("user", traits))
     return ordered
 
 
-def _empty(role: str) -> Message:
-    return {"role": role, "content": ""}
+def _empty(role: str, traits: Traits) -> Message:
+    return {"role": role, "content": [{"type": "text", "text": ""}] if traits.parts == "list" else ""}
 
 
-def _single_calls(messages: Sequence[Message]) -> Iterable[Message]:
+def _single_calls(messages: Sequence[Message], traits: Traits) -> Iterable[Message]:
     """Each call in a message of its own, its results right after it."""
     waiting: list[Message] = []
     for at, message in enumerate(messages):
@@ -57,7 +57,7 @@ def _single_calls(messages: Sequence[Message]) -> Iterable[Message]:
         waiting = results
         known = {call["id"] for call in calls}
         for n, call in enumerate(calls):
-            yield {**(message if n == 0 else _empty("assistant")), "tool_calls": [call]}
+            yield {**(message if n == 0 else _empty("assistant", traits)), "tool_calls": [call]}
             yield from (result for result in results if result["tool_call_id"] == call["id"])
         yield from (result for result in results if result["tool_call_id"] not in known)
 

@@ -101,8 +101,8 @@ class _Prober:
         parts = self._parts()
         self._as_list = parts == "list"
         arguments = self._arguments()
-        call = _call({"key": "v"} if arguments == "object" else '{"key": "v"}')
-        both = {**call, "tool_calls": [*call["tool_calls"], *call["tool_calls"]]}
+        call, other = (_call({"key": v} if arguments == "object" else f'{{"key": "{v}"}}') for v in ("v", "Vervet"))
+        both = {**call, "tool_calls": [*call["tool_calls"], *other["tool_calls"]]}
         thought = {"reasoning_content": "Vicuna", "thinking": "Vicuna"}
         tool_results = self._has("Wombat", [_user(), call, _result()], [_TOOL])
         return Traits(
@@ -116,7 +116,8 @@ class _Prober:
             opens_with_user=not self._has("Yak", [_assistant(), _user()]),
             tool_results=tool_results,
             lone_results=not tool_results or self._has("Wombat", [_user(), _result()], [_TOOL]),
-            single_calls=tool_results and not self._has("Wombat", [_user(), both, _result(), _result()], [_TOOL]),
+            single_calls=self._has("Vervet", [_user(), other, _result()], [_TOOL])
+            and not self._has("Vervet", [_user(), both, _result(), _result()], [_TOOL]),
             answers_results=tool_results
             and not self._has("Viper", [_user(), call, _result(), _user("Viper")], [_TOOL]),
             needs_user=not self._has("Xerus", [_system()], [_TOOL]),
