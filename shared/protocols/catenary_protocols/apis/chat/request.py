@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Raw
+from msgspec import Meta, Raw, field
 
 from catenary_protocols.apis.nvext import NvExt, Tokens
 from catenary_protocols.wire import Wire
@@ -10,6 +10,7 @@ from catenary_protocols.wire import Wire
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
+JsonObject = Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
 StopString = Annotated[str, Meta(min_length=1, max_length=1024)]
 
 # --- messages -------------------------------------------------------------------------------------------------------
@@ -109,7 +110,7 @@ class FunctionTool(Wire, frozen=True):
 
     name: Name
     description: str | None = None
-    parameters: Raw = Raw()
+    parameters: JsonObject = field(default_factory=Raw)
     strict: bool | None = None
 
 

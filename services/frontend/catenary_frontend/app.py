@@ -1,0 +1,43 @@
+"""The ASGI app: probes, a request id on every answer, and the APIs' routes."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from catenary_protocols.apis.chat import CHAT
+from catenary_runtime.health import PATHS, respond
+from fastapi import FastAPI
+from starlette.types import Message, Receive, Scope, Send
+
+from catenary_frontend.edge import Edge, mark
+from catenary_frontend.errors import HANDLERS
+from catenary_frontend.openapi import CHAT_OPERATION, MODEL_OPERATION, MODELS_OPERATION, document
+from catenary_frontend.routes.models import list_endpoint, one_endpoint
+from catenary_frontend.routes.turns import turn_endpoint
+
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+def make_app(edge: Edge, version: str) -> App:
+    """The app of one frontend."""
+    api = FastAPI(title="Catenary", version=version, exception_handlers=dict[Any, Any](HANDLERS))
+    api.add_api_route(CHAT.path, turn_endpoint(CHAT, edge), methods=["POST"], openapi_extra=CHAT_OPERATION)
+    api.add_api_route("/v1/models", list_endpoint(edge), methods=["GET"], openapi_extra=MODELS_OPERATION)
+    api.add_api_route("/v1/models/{model:path}", one_endpoint(edge), methods=["GET"], openapi_extra=MODEL_OPERATION)
+    document(api)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        if scope["path"] in PATHS:
+            await respond(edge.health, scope["path"], send)
+            return
+        request_id = mark(scope, send).encode()
+
+        async def stamped(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id)]
+            await send(message)
+
+        await api(scope, receive, stamped)
+
+    return app

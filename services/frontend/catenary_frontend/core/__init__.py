@@ -1,0 +1,1 @@
+"""Decisions: pure, no bus, no clock."""

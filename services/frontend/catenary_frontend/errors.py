@@ -1,0 +1,69 @@
+"""Errors as HTTP answers: the body of the API that was called, the status and headers of `errors.TABLE`."""
+
+from collections.abc import Sequence
+from math import ceil
+
+from catenary_protocols.apis.error_bodies import anthropic_error, openai_error
+from catenary_protocols.errors import CatenaryError, ErrorInfo, kind_of
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+_CODES = {404: "not_found", 405: "method_not_allowed"}
+_INTERNAL = ErrorInfo(code="internal", message="something failed here; the log of this service says what")
+_LEFT = ErrorInfo(code="cancelled", message="the client left before its request was complete")
+
+
+def status_of(error: ErrorInfo) -> int:
+    """HTTP status."""
+    return kind_of(error.code).status
+
+
+def headers_for(error: ErrorInfo) -> Sequence[tuple[bytes, bytes]]:
+    """Headers that tell a client whether and when to try again."""
+    headers = []
+    if status_of(error) in {429, 503}:
+        headers.append((b"retry-after", b"%d" % max(1, ceil(error.retry_after))))
+    if not error.retry:
+        headers.append((b"x-should-retry", b"false"))
+    return headers
+
+
+def answer(request: Request, error: ErrorInfo) -> Response:
+    """The answer to a request that no turn came of."""
+    anthropic = request.url.path.startswith("/v1/messages") or "anthropic-version" in request.headers
+    request_id = str(request.scope.get("catenary.request_id", ""))
+    body = (anthropic_error if anthropic else openai_error)(error, request_id)
+    headers = {name.decode(): value.decode() for name, value in headers_for(error)}
+    return Response(body, status_of(error), headers, "application/json")
+
+
+async def on_catenary_error(request: Request, error: Exception) -> Response:
+    """Handler of `CatenaryError`."""
+    return answer(request, error.info if isinstance(error, CatenaryError) else _INTERNAL)
+
+
+async def on_http_error(request: Request, error: Exception) -> Response:
+    """Handler of the framework's own refusals: no such path, no such method."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    code = _CODES.get(status, "invalid_request" if status < 500 else "internal")
+    message = f"{request.method} {request.url.path}: {getattr(error, 'detail', 'failed')}"
+    return answer(request, ErrorInfo(code=code, message=message))
+
+
+async def on_client_left(request: Request, _error: Exception) -> Response:
+    """Handler of `ClientDisconnect`: nobody reads this."""
+    return answer(request, _LEFT)
+
+
+async def on_fault(request: Request, _error: Exception) -> Response:
+    """Handler of everything else: a bug. The server logs it."""
+    return answer(request, _INTERNAL)
+
+
+HANDLERS = {
+    CatenaryError: on_catenary_error,
+    HTTPException: on_http_error,
+    ClientDisconnect: on_client_left,
+    Exception: on_fault,
+}

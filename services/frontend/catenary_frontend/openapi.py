@@ -1,0 +1,65 @@
+"""The served OpenAPI document: operations from the routes, schemas from the types that decode and encode."""
+
+from typing import Any
+
+import msgspec
+from catenary_protocols.apis.chat.answer import ChatChunk, ChatCompletion, ToolCallDispatch, ToolResultDispatch
+from catenary_protocols.apis.chat.request import ChatRequest
+from catenary_protocols.apis.error_bodies import AnthropicErrorBody, OpenAIErrorBody
+from catenary_protocols.apis.models import AnthropicModel, AnthropicModels, OpenAIModel, OpenAIModels
+from fastapi import FastAPI
+
+_TYPES = (
+    ChatRequest,
+    ChatCompletion,
+    ChatChunk,
+    ToolCallDispatch,
+    ToolResultDispatch,
+    OpenAIErrorBody,
+    AnthropicErrorBody,
+    OpenAIModel,
+    OpenAIModels,
+    AnthropicModel,
+    AnthropicModels,
+)
+
+
+def _json(*kinds: type) -> dict[str, Any]:
+    refs = [{"$ref": f"#/components/schemas/{kind.__name__}"} for kind in kinds]
+    return {"application/json": {"schema": refs[0] if len(refs) == 1 else {"anyOf": refs}}}
+
+
+def _operation(body: type | None, answer: tuple[type, ...], chunk: type | None, error: type) -> dict[str, Any]:
+    content = _json(*answer)
+    if chunk is not None:
+        content["text/event-stream"] = {"schema": {"$ref": f"#/components/schemas/{chunk.__name__}"}}
+    operation: dict[str, Any] = {
+        "responses": {
+            "200": {"description": "The answer.", "content": content},
+            "4XX": {"description": "The request cannot be served; `param` names the field.", "content": _json(error)},
+            "5XX": {"description": "The mesh cannot serve it now.", "content": _json(error)},
+        }
+    }
+    if body is not None:
+        operation["requestBody"] = {"required": True, "content": _json(body)}
+    return operation
+
+
+CHAT_OPERATION = _operation(ChatRequest, (ChatCompletion,), ChatChunk, OpenAIErrorBody)
+MODELS_OPERATION = _operation(None, (OpenAIModels, AnthropicModels), None, OpenAIErrorBody)
+MODEL_OPERATION = _operation(None, (OpenAIModel, AnthropicModel), None, OpenAIErrorBody)
+
+
+def document(api: FastAPI) -> None:
+    """Make the app's OpenAPI document hold the schemas."""
+    plain = api.openapi
+
+    def whole() -> dict[str, Any]:
+        if api.openapi_schema is None:
+            schema = plain()
+            _, components = msgspec.json.schema_components(_TYPES, ref_template="#/components/schemas/{name}")
+            schema.setdefault("components", {}).setdefault("schemas", {}).update(components)
+            api.openapi_schema = schema
+        return api.openapi_schema
+
+    api.openapi = whole  # type: ignore[method-assign]  # FastAPI's documented way to extend the document

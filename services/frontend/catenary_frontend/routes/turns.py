@@ -1,0 +1,143 @@
+"""A turn over HTTP, for any API: read, open, and let the mesh's events write the answer."""
+
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+
+from catenary_protocols.apis.api import Api, Draft
+from catenary_protocols.apis.session import session_of
+from catenary_protocols.bus.codec import encode_json
+from catenary_protocols.bus.messages import ModelCard, TurnRequest
+from catenary_protocols.bus.tool_plane import TurnFact
+from catenary_protocols.conversation import ImagePart, ToolMessage, UserMessage
+from catenary_protocols.errors import CapacityError, CatenaryError, RequestError
+from catenary_protocols.ids import TurnKey, new_turn_id
+from catenary_runtime import semconv, telemetry
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope
+from starlette.types import Send as AnySend
+
+from catenary_frontend.account import Account
+from catenary_frontend.body import read_body
+from catenary_frontend.edge import Edge, raw_send, request_id_of
+from catenary_frontend.exchange import Exchange, Pace
+from catenary_frontend.metrics import REQUESTS
+from catenary_frontend.outlet import Outlet
+from catenary_frontend.turns import OpenTurn
+
+
+def turn_endpoint(api: Api, edge: Edge) -> Callable[[Request], Awaitable[Response]]:
+    """The endpoint of one API."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            tenant = edge.keys.tenant_of(request.headers)
+            draft = api.read(await read_body(request, edge.settings.max_body_bytes))
+            _check(draft, edge.catalog.find(draft.model), draining=edge.health.stopping)
+        except CatenaryError as error:
+            REQUESTS.labels(api=api.name, model="", code=error.code).inc()
+            raise
+        return TurnResponse(api, edge, request, draft, tenant)
+
+    return endpoint
+
+
+def _check(draft: Draft, card: ModelCard, *, draining: bool) -> None:
+    if draining:
+        raise CapacityError("this frontend is shutting down", code="draining", retry_after=1)
+    if card.images:
+        return
+    for place, message in enumerate(draft.conversation.messages):
+        if isinstance(message, UserMessage | ToolMessage) and any(isinstance(p, ImagePart) for p in message.parts):
+            raise RequestError(
+                f"model {card.model!r} cannot see images", code="unsupported", field=f"messages[{place}].content"
+            )
+
+
+class TurnResponse(Response):
+    """Opens the turn when the server asks for the answer, and stays until the connection is over."""
+
+    def __init__(self, api: Api, edge: Edge, request: Request, draft: Draft, tenant: str) -> None:
+        self.background = None
+        self.status_code = 200
+        self._api = api
+        self._edge = edge
+        self._request = request
+        self._draft = draft
+        self._tenant = tenant
+        self._turn: OpenTurn | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: AnySend) -> None:  # noqa: ARG002  # see `raw_send`
+        """Answer. Events are written from the bus callback; this coroutine only notices the end."""
+        exchange = self._open(scope)
+        try:
+            while (await receive())["type"] != "http.disconnect":
+                continue
+        finally:
+            exchange.left()
+
+    def _open(self, scope: Scope) -> Exchange:
+        edge, draft, headers = self._edge, self._draft, self._request.headers
+        now = time.time()
+        turn_id = new_turn_id(int(now * 1000), secrets.token_bytes(10))
+        session = session_of(draft, self._tenant, headers)
+        request = TurnRequest(
+            turn=TurnKey(turn_id=turn_id),
+            frontend=edge.instance,
+            frontend_incarnation=edge.presence.incarnation,
+            model=draft.model,
+            session=session,
+            conversation=draft.conversation,
+            sampling=draft.sampling,
+            arrived_at=now,
+            hints=draft.hints,
+            tenant=self._tenant,
+            salt=self._tenant,
+            api=self._api.name,
+            run_tools=draft.run_tools,
+        )
+        span = telemetry.start(
+            "request",
+            telemetry.extract(headers),
+            _attributes(request, stream=draft.stream),
+            kind=telemetry.SpanKind.SERVER,
+        )
+        account = Account(turn_id, self._api.name, draft.model, session, draft.stream, span, self._tell)
+        exchange = Exchange(
+            api=self._api,
+            encoder=self._api.encoder(draft, turn_id, int(now)),
+            outlet=Outlet(raw_send(scope), edge.spawn, edge.settings.slow_reader_bytes),
+            account=account,
+            request_id=request_id_of(scope),
+            pace=Pace(edge.settings.hold_s, edge.settings.heartbeat_s),
+            stop=self._stop,
+        )
+        self._turn = edge.turns.open(request, exchange, telemetry.headers_of(span))
+        return exchange
+
+    def _stop(self, reason: str) -> None:
+        if self._turn is not None:
+            self._edge.turns.cancel(self._turn, reason)
+
+    def _tell(self, fact: TurnFact) -> None:
+        bus = self._edge.bus
+        bus.publish(bus.subjects.to("observe", what=fact.what), encode_json(fact))
+
+
+def _attributes(request: TurnRequest, *, stream: bool) -> dict[str, str | int | float | bool]:
+    sampling = request.sampling
+    known: dict[str, str | int | float | bool | None] = {
+        semconv.OPERATION: "chat",
+        semconv.PROVIDER: "catenary",
+        semconv.API: request.api,
+        semconv.TURN_ID: request.turn.turn_id,
+        semconv.CONVERSATION_ID: request.session,
+        semconv.REQUEST_MODEL: request.model,
+        semconv.REQUEST_STREAM: stream,
+        semconv.REQUEST_MAX_TOKENS: sampling.max_tokens,
+        semconv.REQUEST_TEMPERATURE: sampling.temperature,
+        semconv.REQUEST_TOP_P: sampling.top_p,
+        semconv.REQUEST_SEED: sampling.seed,
+    }
+    return {name: value for name, value in known.items() if value is not None}

@@ -1,0 +1,19 @@
+from dataclasses import dataclass
+
+from catenary_runtime.config import Settings, option
+
+MB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontendSettings(Settings):
+    """HTTP edge: OpenAI and Anthropic APIs."""
+
+    port: int = option(8000, "Port of the APIs; 0 picks a free one.")
+    api_keys: tuple[str, ...] = option(
+        (), "Keys that may call, each `key` or `tenant:key`; none: anyone may.", secret=True
+    )
+    max_body_bytes: int = option(7 * MB, "Longest request body.")
+    hold_s: float = option(1.0, "Longest time a stream's status line waits for the mesh's first answer.")
+    heartbeat_s: float = option(10.0, "Silence on a stream after which a sign of life is sent.")
+    slow_reader_bytes: int = option(4 * MB, "What may wait for a client that reads too slowly, before its turn is cut.")

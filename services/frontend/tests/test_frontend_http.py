@@ -1,0 +1,239 @@
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import openai
+import pytest
+from catenary_frontend.testing import ScriptedTokenizer, Stand, running_frontend
+from catenary_protocols.bus.messages import Refused
+from catenary_protocols.bus.subjects import Subjects
+from catenary_protocols.errors import ErrorInfo
+from catenary_protocols.turn_events import (
+    Accepted,
+    ArgumentsDelta,
+    CallBegun,
+    CallComplete,
+    Failed,
+    Finished,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    TurnEvent,
+    Usage,
+)
+from catenary_runtime.testing import NatsServer
+
+ASK: dict[str, Any] = {"model": "org/m", "messages": [{"role": "user", "content": "Tide at Ayr?"}]}
+END = Finished(reason="stop", usage=Usage(prompt_tokens=5, completion_tokens=3, cached_tokens=4))
+TURN: tuple[TurnEvent, ...] = (
+    Accepted(prompt_tokens=5),
+    Started(cached_tokens=4, worker="w1"),
+    ReasoningDelta(text="hm"),
+    CallBegun(index=0, id="c1", name="tide"),
+    ArgumentsDelta(index=0, text="{}"),
+    CallComplete(index=0, id="c1", name="tide", arguments="{}", key="k"),
+    TextDelta(text="High "),
+    TextDelta(text="water."),
+    END,
+)
+
+
+@pytest.fixture
+async def stand(nats_server: NatsServer, subjects: Subjects) -> AsyncIterator[Stand]:
+    async with running_frontend(nats_server, subjects, heartbeat_s=0.2) as one:
+        yield one
+
+
+@pytest.fixture
+async def tokenizer(stand: Stand) -> AsyncIterator[ScriptedTokenizer]:
+    async with stand.tokenizer() as one:
+        yield one
+
+
+async def said_by(tokenizer: ScriptedTokenizer, *events: TurnEvent) -> None:
+    tokenizer.say((await tokenizer.request()).turn.turn_id, *events)
+
+
+async def test_the_openai_client_streams_a_turn(stand: Stand, tokenizer: ScriptedTokenizer) -> None:
+    async with openai.AsyncOpenAI(base_url=f"{stand.url}/v1", api_key="none") as client, asyncio.TaskGroup() as tasks:
+        tasks.create_task(said_by(tokenizer, *TURN))
+        async with client.chat.completions.stream(**ASK, stream_options={"include_usage": True}) as stream:
+            async for _ in stream:
+                pass
+            final = await stream.get_final_completion()
+    (choice,) = final.choices
+    assert choice.message.content == "High water."
+    assert choice.message.tool_calls is not None
+    assert choice.message.tool_calls[0].function.name == "tide"
+    assert choice.finish_reason == "stop"
+    assert final.usage is not None
+    assert final.usage.total_tokens == 8
+
+
+async def test_an_answer_that_is_not_streamed_comes_whole(stand: Stand, tokenizer: ScriptedTokenizer) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(said_by(tokenizer, *TURN))
+        answer = await stand.http.post("/v1/chat/completions", json=ASK, headers={"x-request-id": "mine-1"})
+    assert answer.status_code == 200
+    assert answer.headers["x-request-id"] == "mine-1"
+    assert answer.headers["x-catenary-worker"] == "w1"
+    assert answer.json()["id"] == "chatcmpl-" + answer.headers["x-catenary-turn-id"]
+    assert answer.json()["choices"][0]["message"]["reasoning_content"] == "hm"
+    assert "total;dur=" in answer.headers["server-timing"]
+
+
+async def test_what_is_asked_reaches_the_owner(stand: Stand, tokenizer: ScriptedTokenizer) -> None:
+    body = {**ASK, "max_tokens": 9, "nvext": {"agent_hints": {"priority": 2}, "run_tools": True}}
+    async with asyncio.TaskGroup() as tasks:
+        asking = tasks.create_task(stand.http.post("/v1/chat/completions", json=body))
+        request = await tokenizer.request()
+        tokenizer.say(request.turn.turn_id, *TURN)
+        await asking
+    assert (request.sampling.max_tokens, request.hints.priority, request.run_tools) == (9, 2, ("*",))
+    assert request.frontend == stand.frontend.instance
+    assert len(request.session) == 32
+
+
+async def test_the_status_line_waits_for_a_refusal(stand: Stand, tokenizer: ScriptedTokenizer) -> None:
+    error = ErrorInfo(code="queue_full", message="too many wait", retry_after=2.5)
+    tokenizer.refuse = Refused(error=error)
+    answer = await stand.http.post("/v1/chat/completions", json={**ASK, "stream": True})
+    assert answer.status_code == 429
+    assert answer.headers["retry-after"] == "3"
+    assert answer.json()["error"]["code"] == "queue_full"
+
+
+async def test_a_context_overflow_is_a_bad_request_that_names_the_field(
+    stand: Stand, tokenizer: ScriptedTokenizer
+) -> None:
+    error = ErrorInfo(code="context_length_exceeded", message="too long", field="messages")
+    tokenizer.refuse = Refused(error=error)
+    answer = await stand.http.post("/v1/chat/completions", json=ASK)
+    assert answer.status_code == 400
+    assert answer.json()["error"] == {
+        "message": "too long",
+        "type": "invalid_request_error",
+        "param": "messages",
+        "code": "context_length_exceeded",
+    }
+
+
+async def test_a_silent_stream_gets_headers_and_heartbeats(stand: Stand, tokenizer: ScriptedTokenizer) -> None:
+    async with stand.http.stream("POST", "/v1/chat/completions", json={**ASK, "stream": True}) as answer:
+        assert answer.status_code == 200
+        lines = answer.aiter_lines()
+        beats = [json.loads(line[6:]) async for line in _first(lines, 3)]
+    assert [beat["choices"][0]["delta"] for beat in beats] == [{"role": "assistant", "content": ""}, {}, {}]
+
+
+async def _first(lines: AsyncIterator[str], count: int) -> AsyncIterator[str]:
+    async for line in lines:
+        if line:
+            yield line
+            count -= 1
+            if not count:
+                return
+
+
+async def test_a_failure_in_the_middle_ends_the_stream_with_an_error(
+    stand: Stand, tokenizer: ScriptedTokenizer
+) -> None:
+    failed = Failed(error=ErrorInfo(code="worker_lost", message="gone"))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(said_by(tokenizer, *TURN[:3], failed))
+        async with stand.http.stream("POST", "/v1/chat/completions", json={**ASK, "stream": True}) as answer:
+            early = answer.status_code
+            text = (await answer.aread()).decode()
+    # all of it came in one frame, before the status line: it is still an honest status
+    assert early == 500
+    assert json.loads(text)["error"]["code"] == "worker_lost"
+
+    async with (
+        asyncio.TaskGroup() as tasks,
+        stand.http.stream("POST", "/v1/chat/completions", json={**ASK, "stream": True}) as answer,
+    ):
+        turn = (await tokenizer.request()).turn.turn_id
+        tokenizer.say(turn, TextDelta(text="a"))
+        lines = [line async for line in _first(answer.aiter_lines(), 2)]
+        tokenizer.say(turn, failed)
+    assert answer.status_code == 200
+    assert len(lines) == 2
+
+
+async def test_a_client_that_leaves_cancels_its_turn(stand: Stand, tokenizer: ScriptedTokenizer) -> None:
+    async with stand.http.stream("POST", "/v1/chat/completions", json={**ASK, "stream": True}):
+        request = await tokenizer.request()
+        tokenizer.say(request.turn.turn_id, *TURN[:3])
+    assert (await tokenizer.cancelled()).turn == request.turn
+    await stand.until(lambda: len(stand.frontend.turns) == 0)
+
+
+@pytest.mark.parametrize(
+    ("raw", "status", "field"),
+    [
+        (b"{", 400, None),
+        (b'{"model":"org/m","messages":[{"role":"user","content":"\xff"}]}', 400, None),
+        (b'{"model":"org/m","messages":[]}', 400, "messages"),
+        (b'{"model":"org/m","messages":' + b"[" * 100_000, 400, "messages[0]"),
+        (b'{"model":"nope","messages":[{"role":"user","content":"x"}]}', 404, "model"),
+        (b'{"model":"org/m","messages":[{"role":"user","content":"x"}],"max_tokens":0}', 400, "max_tokens"),
+        (
+            b'{"model":"org/m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}]}',
+            400,
+            "messages[0].content",
+        ),
+        (b" " * (7 * 1024 * 1024 + 1), 413, None),
+    ],
+)
+async def test_bad_input_gets_a_clear_status(stand: Stand, raw: bytes, status: int, field: str | None) -> None:
+    answer = await stand.http.post("/v1/chat/completions", content=raw)
+    assert answer.status_code == status
+    assert answer.json()["error"]["param"] == field
+    assert answer.headers["x-request-id"].startswith("req_")
+
+
+async def test_paths_methods_and_encodings_that_are_not_there(stand: Stand) -> None:
+    unknown = await stand.http.get("/v1/nothing")
+    wrong = await stand.http.get("/v1/chat/completions")
+    packed = await stand.http.post("/v1/chat/completions", content=b"x", headers={"content-encoding": "rot13"})
+    found = [(one.status_code, one.json()["error"]["code"]) for one in (unknown, wrong, packed)]
+    assert found == [(404, "not_found"), (405, "method_not_allowed"), (415, "unsupported_encoding")]
+
+
+async def test_models_in_the_shape_of_the_caller(stand: Stand) -> None:
+    listed = (await stand.http.get("/v1/models")).json()
+    assert [(model["id"], model["context_window"]) for model in listed["data"]] == [("org/m", 4096)]
+    assert (await stand.http.get("/v1/models/org/m")).json() == listed["data"][0]
+    other = (await stand.http.get("/v1/models", headers={"anthropic-version": "2023-06-01"})).json()
+    assert other["data"][0]["type"] == "model"
+    assert (await stand.http.get("/v1/models/zz")).status_code == 404
+
+
+async def test_probes_tell_by_status(stand: Stand) -> None:
+    assert (await stand.http.get("/health")).status_code == 200
+    assert (await stand.http.get("/ready")).status_code == 503
+    async with stand.tokenizer():
+        assert (await stand.http.get("/ready")).status_code == 200
+    assert "catenary_requests_total" in (await stand.http.get("/metrics")).text
+
+
+async def test_the_openapi_document_holds_the_types(stand: Stand) -> None:
+    document = (await stand.http.get("/openapi.json")).json()
+    operation = document["paths"]["/v1/chat/completions"]["post"]
+    name = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+    assert set(document["components"]["schemas"][name]["required"]) == {"model", "messages"}
+    assert "ChatChunk" in document["components"]["schemas"]
+
+
+async def test_with_keys_only_known_callers_get_in(nats_server: NatsServer, subjects: Subjects) -> None:
+    async with running_frontend(nats_server, subjects, api_keys=("acme:sesame",)) as stand:
+        assert (await stand.http.post("/v1/chat/completions", json=ASK)).status_code == 401
+        assert (await stand.http.get("/v1/models", headers={"x-api-key": "sesame"})).status_code == 200
+        async with stand.tokenizer() as tokenizer, asyncio.TaskGroup() as tasks:
+            headers = {"authorization": "Bearer sesame"}
+            asking = tasks.create_task(stand.http.post("/v1/chat/completions", json=ASK, headers=headers))
+            request = await tokenizer.request()
+            tokenizer.say(request.turn.turn_id, *TURN)
+            assert (await asking).status_code == 200
+        assert request.tenant == "acme"
