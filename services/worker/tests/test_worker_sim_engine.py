@@ -134,6 +134,17 @@ async def test_a_tool_choice_is_obeyed(choice: str, called: str | None) -> None:
     assert (call_in(said)["name"] if "<tool_call>" in said else None) == called
 
 
+async def test_a_guide_can_demand_a_call_where_the_prompt_would_not() -> None:
+    tag = {"begin": '<tool_call>\n{"name": "switch_lamp", "arguments": ', "end": "}\n</tool_call>"}
+    guide = {"format": {"type": "triggered_tags", "tags": [tag], "at_least_one": True, "stop_after_first": True}}
+    asked = prompt(("user", "Low water at Ayr?"), ("tool", "04:12"), tools=TOOLS)
+    (said,) = await answer(make(), EngineTurn("a", asked, options={"structural_tag": json.dumps(guide)}))
+    assert call_in(said)["name"] == "switch_lamp"
+    assert said.endswith("</tool_call><|im_end|>")
+    with pytest.raises(RequestError, match="guide"):
+        make().submit(EngineTurn("a", asked, options={"structural_tag": "{"}))
+
+
 async def test_a_schema_constrains_all_that_is_said() -> None:
     (said,) = await answer(
         make(), EngineTurn("a", prompt(("user", "Tide at `Ayr`")), options={"json_schema": TIDE["parameters"]})

@@ -12,6 +12,7 @@ from catenary_worker.engines.base import EngineInfo, EngineTurn, Step
 from catenary_worker.engines.paged import PagedCore, Sequence
 from catenary_worker.engines.sim.clock import Pace
 from catenary_worker.engines.sim.codec import Codec, spelled
+from catenary_worker.engines.sim.constraints import read_constraint
 from catenary_worker.engines.sim.executor import TimedExecutor
 from catenary_worker.engines.sim.phrases import Dice
 from catenary_worker.engines.sim.record import Record, TurnRecord
@@ -59,6 +60,7 @@ class SimEngine:
         """See `Engine`."""
         if self._draining or self._stopped:
             raise CapacityError("the worker takes no new turns", code="draining", retry_after=1.0)
+        read_constraint(run.options)
         self._core.submit(run, time.time())
         self._idle.clear()
         self._wake.set()

@@ -11,9 +11,19 @@ from math import ceil, floor
 
 from catenary_worker.engines.sim import words
 from catenary_worker.engines.sim.patterns import compiled, matching
+from catenary_worker.engines.sim.schemas import (
+    DEEPEST,
+    Resolver,
+    Schema,
+    as_count,
+    as_list,
+    as_many,
+    as_number,
+    bounds,
+    type_of,
+)
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
-Schema = Mapping[str, object]
 
 _FORMATS = {
     "date": "2025-03-14",
@@ -36,14 +46,6 @@ _FORMATS = {
     "regex": "^a$",
     "byte": "YWJj",
 }
-_TYPES = ("object", "array", "string", "integer", "number", "boolean", "null")
-_HINTS = {
-    "object": ("properties", "required", "additionalProperties", "minProperties"),
-    "array": ("items", "minItems", "prefixItems", "uniqueItems"),
-    "string": ("pattern", "format", "minLength", "maxLength"),
-    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
-}
-_DEEPEST = 24
 
 
 @dataclass(slots=True)
@@ -86,18 +88,18 @@ def value_for(schema: Schema, text: str) -> Json:
 
 class _Maker:
     def __init__(self, root: Schema, source: Source) -> None:
-        self._root = root
+        self._schemas = Resolver(root)
         self._source = source
 
     def make(self, schema: object, depth: int) -> Json:
         """A value for a schema (or for `true`)."""
-        resolved = self._resolve(schema, depth)
+        resolved = self._schemas.flat(schema, depth)
         if "const" in resolved:
             return _json(resolved["const"])
         choices = resolved.get("enum")
         if isinstance(choices, list) and choices:
             return self._choose(choices)
-        kind = _type_of(resolved)
+        kind = type_of(resolved)
         makers: dict[str, Callable[[Schema, int], Json]] = {
             "object": self._object,
             "array": self._array,
@@ -109,29 +111,6 @@ class _Maker:
         make = makers.get(kind)
         return make(resolved, depth) if make else None
 
-    def _resolve(self, schema: object, depth: int) -> dict[str, object]:
-        """One flat schema: references followed, `allOf` merged, the first possible of `anyOf` and `oneOf` taken."""
-        if not isinstance(schema, dict) or depth > _DEEPEST:
-            return {}
-        merged = {key: value for key, value in schema.items() if key not in {"$ref", "allOf", "anyOf", "oneOf"}}
-        reference = schema.get("$ref")
-        if isinstance(reference, str):
-            _merge(merged, self._resolve(self._find(reference), depth + 1))
-        for part in _list(schema.get("allOf")):
-            _merge(merged, self._resolve(part, depth + 1))
-        for key in ("anyOf", "oneOf"):
-            parts = [self._resolve(part, depth + 1) for part in _list(schema.get(key))]
-            if parts:
-                _merge(merged, next((part for part in parts if part.get("type") != "null"), parts[0]))
-        return merged
-
-    def _find(self, reference: str) -> object:
-        found: object = self._root
-        for name in reference.removeprefix("#").split("/")[1:]:
-            key = name.replace("~1", "/").replace("~0", "~")
-            found = found.get(key) if isinstance(found, dict) else None
-        return found
-
     def _choose(self, choices: list[object]) -> Json:
         said = set(words.stems(self._source.text))
         for choice in choices:
@@ -142,11 +121,11 @@ class _Maker:
     def _object(self, schema: Schema, depth: int) -> Json:
         properties = schema.get("properties")
         known: dict[str, object] = properties if isinstance(properties, dict) else {}
-        required = [name for name in _list(schema.get("required")) if isinstance(name, str)]
+        required = [name for name in as_list(schema.get("required")) if isinstance(name, str)]
         wanted = list(dict.fromkeys(required))
         if depth == 0:
             wanted += self._worth_filling(known, wanted)
-        least = _int(schema.get("minProperties"), 0)
+        least = as_count(schema.get("minProperties"), 0)
         wanted += [name for name in known if name not in wanted][: max(0, least - len(wanted))]
         others = schema.get("additionalProperties")
         wanted += [f"key{number}" for number in range(1, 1 + max(0, least - len(wanted)))]
@@ -156,25 +135,25 @@ class _Maker:
         """A quoted value that no required string takes goes to the first optional one; a sole property is filled."""
         if not self._source.quoted() and not (len(known) == 1 and self._source.text):
             return []
-        strings = [name for name, schema in known.items() if _type_of(self._resolve(schema, 1)) == "string"]
+        strings = [name for name, schema in known.items() if type_of(self._schemas.flat(schema, 1)) == "string"]
         return [] if set(strings) & set(wanted) else strings[:1]
 
     def _array(self, schema: Schema, depth: int) -> Json:
-        most = _int(schema.get("maxItems"), 2**31)
-        count = min(max(1, _int(schema.get("minItems"), 0)), most)
-        first = _list(schema.get("prefixItems"))
+        most = as_count(schema.get("maxItems"), 2**31)
+        count = min(max(1, as_count(schema.get("minItems"), 0)), most)
+        first = as_list(schema.get("prefixItems"))
         rest = schema.get("items", {})
         if rest is False:
             count = min(count, len(first))
-        if depth >= _DEEPEST:
+        if depth >= DEEPEST:
             count = 0
         made = [self.make(first[at] if at < len(first) else rest, depth + 1) for at in range(count)]
-        return _distinct(made, self._resolve(rest, depth + 1)) if schema.get("uniqueItems") else made
+        return _distinct(made, self._schemas.flat(rest, depth + 1)) if schema.get("uniqueItems") else made
 
     def _string(self, schema: Schema, _depth: int) -> Json:
-        least, most = _int(schema.get("minLength"), 0), _int(schema.get("maxLength"), 2**31)
+        least, most = as_count(schema.get("minLength"), 0), as_count(schema.get("maxLength"), 2**31)
         pattern, form = schema.get("pattern"), schema.get("format")
-        given = [value for key in ("default", "examples") for value in _flat(schema.get(key))]
+        given = [value for key in ("default", "examples") for value in as_many(schema.get(key))]
         made = [matching(pattern)] if isinstance(pattern, str) else []
         known = [_FORMATS[form]] if isinstance(form, str) and form in _FORMATS else []
         said = [] if known else list(self._source.strings())
@@ -193,10 +172,10 @@ class _Maker:
         return int(value) if value.is_integer() else value
 
     def _bounded(self, schema: Schema, *, whole: bool) -> float:
-        step = _float(schema.get("multipleOf")) or (1.0 if whole else None)
+        step = as_number(schema.get("multipleOf")) or (1.0 if whole else None)
         if step and whole and not step.is_integer():
             step = 1.0
-        low, high = _bounds(schema, whole=whole)
+        low, high = bounds(schema, whole=whole)
         for value in self._source.numbers():
             if low <= value <= high and (not step or (value / step).is_integer()):
                 self._source.use(repr(value))
@@ -208,47 +187,9 @@ class _Maker:
         return above if above <= high else below
 
 
-def _bounds(schema: Schema, *, whole: bool) -> tuple[float, float]:
-    low, high = _float(schema.get("minimum")), _float(schema.get("maximum"))
-    over, under = _float(schema.get("exclusiveMinimum")), _float(schema.get("exclusiveMaximum"))
-    lows = [value for value in (low, None if over is None else _beyond(over, 1, whole=whole)) if value is not None]
-    highs = [value for value in (high, None if under is None else _beyond(under, -1, whole=whole)) if value is not None]
-    lowest, highest = max(lows, default=-1e308), min(highs, default=1e308)
-    if whole:
-        return (ceil(lowest) if lows else lowest), (floor(highest) if highs else highest)
-    if over is not None and under is not None:
-        middle = (over + under) / 2
-        return max(low if low is not None else middle, middle), highest if high is not None else middle
-    return lowest, highest
-
-
-def _beyond(bound: float, way: int, *, whole: bool) -> float:
-    if whole:
-        return floor(bound) + 1 if way > 0 else ceil(bound) - 1
-    return bound + way * max(1.0, abs(bound) / 2**20)
-
-
-def _type_of(schema: Schema) -> str:
-    kinds = [kind for kind in _flat(schema.get("type")) if kind in _TYPES]
-    if kinds:
-        return str(next((kind for kind in kinds if kind != "null"), kinds[0]))
-    return next((kind for kind, keys in _HINTS.items() if any(key in schema for key in keys)), "string")
-
-
-def _merge(into: dict[str, object], other: Mapping[str, object]) -> None:
-    for key, value in other.items():
-        mine = into.get(key)
-        if key == "properties" and isinstance(mine, dict) and isinstance(value, dict):
-            into[key] = {**value, **mine}
-        elif key == "required":
-            into[key] = [*_list(mine), *_list(value)]
-        else:
-            into.setdefault(key, value)
-
-
 def _distinct(values: list[Json], schema: Schema) -> list[Json]:
     """Make equal items differ, where the kind of item allows it."""
-    choices = _list(schema.get("enum"))
+    choices = as_list(schema.get("enum"))
     seen: list[Json] = []
     for value in values:
         fresh = value
@@ -259,7 +200,7 @@ def _distinct(values: list[Json], schema: Schema) -> list[Json]:
             while fresh in seen:
                 fresh, number = f"{value} {number}", number + 1
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            step = _float(schema.get("multipleOf")) or 1
+            step = as_number(schema.get("multipleOf")) or 1
             while fresh in seen:
                 fresh = fresh + step if isinstance(fresh, (int, float)) else fresh
         seen.append(fresh)
@@ -279,21 +220,3 @@ def _json(value: object) -> Json:
     if isinstance(value, dict):
         return {str(key): _json(item) for key, item in value.items()}
     return value if isinstance(value, (str, int, float, bool)) else None
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
-
-
-def _flat(value: object) -> list[object]:
-    if value is None:
-        return []
-    return value if isinstance(value, list) else [value]
-
-
-def _int(value: object, default: int) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else default
-
-
-def _float(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

@@ -18,6 +18,7 @@ from catenary_tokenizers import ControlToken
 
 from catenary_worker.engines.base import EngineTurn
 from catenary_worker.engines.sim.codec import Codec, content
+from catenary_worker.engines.sim.constraints import Constraint, read_constraint
 from catenary_worker.engines.sim.instance import arguments_for, value_for
 from catenary_worker.engines.sim.offers import Offer
 from catenary_worker.engines.sim.phrases import Dice
@@ -85,12 +86,12 @@ class Speaker:
             yield end
 
     def _say(self, turn: EngineTurn, view: PromptView, dice: Dice) -> str:
-        schema = turn.options.get("json_schema")
-        if isinstance(schema, dict):
-            return self._written("", json.dumps(value_for(schema, view.user), ensure_ascii=False), view)
-        offer = _chosen(view, turn.options.get("tool_choice"))
+        constraint = read_constraint(turn.options)
+        if constraint.schema is not None:
+            return self._written("", json.dumps(value_for(constraint.schema, view.user), ensure_ascii=False), view)
+        offer = _chosen(view, constraint)
         if offer is not None:
-            return self._call(offer, view, dice, more=turn.options.get("parallel_calls") is not False)
+            return self._call(offer, view, dice, more=not constraint.one_call)
         if view.results:
             result = content("\n".join(view.results)[:_LONGEST_RESULT])
             text = f"Here is what came back: {result}\n{dice.sentence('answer', 0)}"
@@ -124,15 +125,13 @@ class Speaker:
         return written.removeprefix(self._reasoning.opens) if opened else written
 
 
-def _chosen(view: PromptView, choice: object) -> Offer | None:
-    """The tool to call: the one the request names, or the one whose words fit the user's best; None for no call."""
-    if not view.tools or choice == "none" or (view.results and choice in {None, "auto"}):
+def _chosen(view: PromptView, constraint: Constraint) -> Offer | None:
+    """The tool whose words fit the user's best, of those that may be called; None for no call."""
+    offers = [offer for offer in view.tools if constraint.allows(offer.name)]
+    if not offers or not constraint.may_call or (view.results and not constraint.must_call):
         return None
-    named = next((offer for offer in view.tools if offer.name == choice), None)
-    if named is not None:
-        return named
     said = set(stems(view.user))
-    return max(view.tools, key=lambda offer: _fit(offer, said))
+    return max(offers, key=lambda offer: _fit(offer, said))
 
 
 def _fit(offer: Offer, said: set[str]) -> float:
