@@ -1,0 +1,80 @@
+"""What it costs to place a turn on a worker, in milliseconds.
+
+The rule: cost = the turn's estimated time to first token + the harm it does to others. Before its first token lie the
+prefill already queued there and its own uncached tokens. Others are harmed by the same tokens (they wait meanwhile), by
+one more sequence in every decode step, and by the blocks it takes from sessions that live there and will be back. Speed
+is what the worker itself reports, so a slow engine is simply dearer.
+"""
+
+from dataclasses import dataclass
+
+from catenary_router.core.fleet import Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How much each thing counts.
+
+    Attributes:
+        harm: milliseconds of others' waiting against milliseconds of ours.
+        decode: of a decode step, for each turn that is there already.
+        crowding: of our own prefill, when as many sessions live there as its cache can hold.
+        tokens_per_s, decode_ms: for workers that have not reported.
+    """
+
+    harm: float = 1.0
+    decode: float = 0.1
+    crowding: float = 2.0
+    tokens_per_s: float = 30_000.0
+    decode_ms: float = 10.0
+
+
+@dataclass(slots=True)
+class Seen:
+    """A worker as one turn sees it.
+
+    Attributes:
+        overlap: leading blocks of the prompt it holds or will hold in a moment.
+        new_tokens: prompt tokens it would have to compute.
+        home_tokens: footprint of the sessions that live there.
+    """
+
+    worker: Worker
+    overlap: int
+    new_tokens: int
+    home_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Two parts, ms."""
+
+    first_token: float
+    harm: float
+
+
+def ms_per_token(worker: Worker, weights: Weights) -> float:
+    """Prefill, by the worker's own measure."""
+    return 1000.0 / (worker.beat.prefill_tokens_per_s or weights.tokens_per_s)
+
+
+def backlog_s(worker: Worker, weights: Weights) -> float:
+    """Seconds of prefill before a new turn's own begins."""
+    return worker.queued_tokens * ms_per_token(worker, weights) / 1000.0
+
+
+def cost(seen: Seen, weights: Weights) -> Cost:
+    """See the module."""
+    worker = seen.worker
+    beat = worker.beat
+    per_token = ms_per_token(worker, weights)
+    own = seen.new_tokens * per_token
+    crowd = 0.0
+    if capacity := beat.kv_total * beat.block_size:
+        crowd = min(2.0, (seen.home_tokens + seen.new_tokens) / capacity)
+    return Cost(
+        first_token=worker.queued_tokens * per_token + own,
+        harm=weights.harm * own
+        + weights.decode * (beat.decode_ms or weights.decode_ms) * worker.turns
+        + weights.crowding * own * crowd * crowd,
+    )

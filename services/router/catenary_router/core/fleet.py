@@ -1,0 +1,134 @@
+"""The workers and how busy they are: what their beats tell, and what this router did since.
+
+The rule: a placement counts on its worker at once, and until the worker's own beat speaks of the turn (alive or ended)
+or has had time to; from then on the beat alone is the truth. So no load is forgotten, counted twice or kept for ever,
+and another router that hears the same beats sees the same fleet.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from catenary_protocols.bus.messages import PlaceTurn, WorkerLoad
+from catenary_protocols.ids import TurnKey
+
+SETTLE_S = 0.75
+"""A turn that three beats did not name is not there: it ended between two of them, or never came."""
+ROOM_UNKNOWN = 256
+"""Turns a worker may have while it has not said how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A turn placed here that no beat has named yet."""
+
+    turn: TurnKey
+    new_tokens: int
+    new_blocks: int
+    at: float
+
+
+@dataclass(slots=True)
+class Worker:
+    """One worker: its last beat, and what was placed on it since."""
+
+    name: str
+    incarnation: int
+    beat: WorkerLoad
+    placed: dict[str, Placed] = field(default_factory=dict)
+    placed_tokens: int = 0
+    placed_blocks: int = 0
+
+    @property
+    def turns(self) -> int:
+        """Turns running, waiting and on their way."""
+        return self.beat.running + self.beat.waiting + len(self.placed)
+
+    @property
+    def slots(self) -> int:
+        """Turns it may have in all."""
+        return self.beat.max_batch or ROOM_UNKNOWN
+
+    @property
+    def queued_tokens(self) -> int:
+        """Prompt tokens to compute before a new turn's."""
+        return self.beat.waiting_prefill + self.placed_tokens
+
+    @property
+    def used_blocks(self) -> int:
+        """KV blocks that turns hold or will."""
+        return self.beat.kv_used + self.placed_blocks
+
+    def take(self, placed: Placed) -> None:
+        """Count a placement."""
+        self.release(placed.turn.turn_id)
+        self.placed[placed.turn.turn_id] = placed
+        self.placed_tokens += placed.new_tokens
+        self.placed_blocks += placed.new_blocks
+
+    def release(self, turn_id: str) -> None:
+        """Count it no more; a second time does nothing."""
+        placed = self.placed.pop(turn_id, None)
+        if placed is not None:
+            self.placed_tokens -= placed.new_tokens
+            self.placed_blocks -= placed.new_blocks
+
+    def heard(self, beat: WorkerLoad, now: float) -> None:
+        """A new beat: what it names is in its numbers."""
+        self.beat = beat
+        if self.placed:
+            named = {live.turn_id for live in beat.turns}
+            named.update(ended.turn_id for ended in beat.ended)
+            for placed in list(self.placed.values()):
+                if placed.turn.turn_id in named or now - placed.at > SETTLE_S:
+                    self.release(placed.turn.turn_id)
+
+
+class Fleet:
+    """All workers that are thought alive."""
+
+    def __init__(self) -> None:
+        self.workers: dict[str, Worker] = {}
+        self._seen: dict[tuple[str, str], float] = {}
+
+    def heard(self, beat: WorkerLoad, now: float) -> None:
+        """A worker's beat. A higher incarnation begins with nothing placed on it."""
+        worker = self.workers.get(beat.worker)
+        if worker is not None and beat.incarnation < worker.incarnation:
+            return
+        if worker is None or beat.incarnation > worker.incarnation:
+            worker = self.workers[beat.worker] = Worker(beat.worker, beat.incarnation, beat)
+        worker.heard(beat, now)
+        self._seen[beat.model, beat.card] = now
+
+    def gone(self, name: str, incarnation: int) -> None:
+        """This incarnation of a worker is dead."""
+        worker = self.workers.get(name)
+        if worker is not None and worker.incarnation <= incarnation:
+            del self.workers[name]
+
+    def release(self, turn_id: str) -> None:
+        """A placement is not wanted any more."""
+        for worker in self.workers.values():
+            worker.release(turn_id)
+
+    def serving(self, turn: PlaceTurn) -> list[Worker]:
+        """Workers that serve this model as it is, and take turns; those to avoid only if there is no other."""
+        ready = [
+            worker
+            for worker in self._with_card(turn)
+            if worker.beat.ready and not worker.beat.draining and worker.beat.block_size == turn.block_size
+        ]
+        return [worker for worker in ready if worker.name not in turn.not_on] or ready
+
+    def has_model(self, model: str) -> bool:
+        """Whether any worker has this model, ready or not, whatever its card."""
+        return any(worker.beat.model == model for worker in self.workers.values())
+
+    def seen_at(self, turn: PlaceTurn) -> float:
+        """When a worker with this model and card last beat; 0: never."""
+        return self._seen.get((turn.model, turn.card), 0.0)
+
+    def _with_card(self, turn: PlaceTurn) -> Iterator[Worker]:
+        for worker in self.workers.values():
+            if worker.beat.card == turn.card and worker.beat.model == turn.model:
+                yield worker
