@@ -21,7 +21,6 @@ from catenary_protocols.bus.messages import (
     LiveTurn,
     Message,
     Refused,
-    TurnEvents,
     TurnRequest,
     TurnTaken,
 )
@@ -47,6 +46,8 @@ ASK_AGAIN_S = 1.0
 """A request or `Attach` without an answer is sent again after this long."""
 CONFIRM_S = 30.0
 """How long an ended turn is told in beats to an owner that does not drop it."""
+ASK_ANOTHER = frozenset({"draining", "model_not_ready"})
+"""Refusals that speak of one owner only."""
 
 
 class Client(Protocol):
@@ -103,7 +104,9 @@ class OpenTurns:
 
     async def start(self) -> None:
         """Listen for events and for owners."""
-        self._presence.listen(Listener(on_up=self._owner_up, on_beat=self._owner_beat, on_down=self._owner_down))
+        self._presence.listen(
+            Listener(on_beat=self._owner_beat, on_down=self._owner_down, on_renewed=self._owner_renewed)
+        )
         self._presence.on_renewed = lambda _: self._attach_all("renewed")
         await self._bus.subscribe(self._bus.subjects.to("events", frontend=self._presence.instance), self._on_frame)
 
@@ -179,29 +182,35 @@ class OpenTurns:
         if isinstance(answer, TurnTaken):
             turn.taken = True
             turn.incarnation = answer.incarnation
-        elif isinstance(answer, Refused):
-            self._fail(turn, answer.error)
         self._forget_ask(turn)
+        if isinstance(answer, Refused):
+            self._refused(turn, answer.error)
 
-    def _owner_up(self, peer: Peer) -> None:
-        """An owner that comes back under a new incarnation and still lists a turn goes on with it."""
-        if peer.service != "tokenizer":
-            return
-        for live in peer.beat.turns:
-            turn = self._open.get(live.turn_id)
-            if turn is not None and turn.owner == peer.instance:
-                turn.incarnation = peer.incarnation
+    def _refused(self, turn: OpenTurn, error: ErrorInfo) -> None:
+        if error.code in ASK_ANOTHER and not turn.received.last:
+            turn.refused_by.add(turn.owner)
+            self._submit(turn)
+        else:
+            self._fail(turn, error)
+
+    def _owner_renewed(self, old: Peer, new: Peer) -> None:
+        """An owner that was cut off or frozen goes on with the turns it still lists; the others died with it."""
+        listed = {live.turn_id for live in new.beat.turns}
+        for turn in self._of(old):
+            if turn.key.turn_id in listed:
+                turn.incarnation = new.incarnation
                 self._attach(turn, "owner renewed")
+            else:
+                self._owner_is_lost(turn)
 
     def _owner_down(self, peer: Peer) -> None:
-        if peer.service == "tokenizer":
-            # one that only took a new incarnation is up again within this callback
-            self._loop.call_soon(self._bury, peer)
+        for turn in self._of(peer):
+            self._owner_is_lost(turn)
 
-    def _bury(self, peer: Peer) -> None:
-        for turn in list(self._open.values()):
-            if turn.owner == peer.instance and turn.incarnation == peer.incarnation:
-                self._owner_is_lost(turn)
+    def _of(self, peer: Peer) -> list[OpenTurn]:
+        if peer.service != "tokenizer":
+            return []
+        return [turn for turn in self._open.values() if turn.owner == peer.instance]
 
     def _owner_is_lost(self, turn: OpenTurn) -> None:
         if not may_resubmit(last_event=turn.received.last, submitted_at=turn.opened_at, cut_at=self._cut_at):
@@ -256,22 +265,24 @@ class OpenTurns:
 
     def _on_frame(self, msg: Msg) -> None:
         frame = _frame(msg.data)
+        fresh: dict[str, Sequence[TurnEvent]] = {}
         for item in frame.items:
             turn = self._open.get(item.turn_id)
             if turn is not None and turn.owner == frame.tokenizer and item.attempt >= turn.key.attempt:
-                self._take(turn, item)
+                events = turn.received.take(item.first, item.events)
+                if events is None:
+                    self._attach(turn, "gap")
+                elif events:
+                    earlier = fresh.get(item.turn_id)
+                    fresh[item.turn_id] = (*earlier, *events) if earlier else events
+        for turn_id, events in fresh.items():
+            self._deliver(self._open[turn_id], events)
 
-    def _take(self, turn: OpenTurn, item: TurnEvents) -> None:
-        events = turn.received.take(item.first, item.events)
-        if events is None:
-            self._attach(turn, "gap")
-            return
-        if not events:
-            return
+    def _deliver(self, turn: OpenTurn, events: Sequence[TurnEvent]) -> None:
         turn.taken = True
         turn.unlisted_since = 0.0
         if not turn.called:
-            turn.called = any(isinstance(event, CallComplete) and event.run_by for event in events)
+            turn.called = any(type(event) is CallComplete and event.run_by != "" for event in events)
         ended = isinstance(events[-1], TERMINAL)
         if ended:
             self._close(turn)

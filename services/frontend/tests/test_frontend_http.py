@@ -237,3 +237,30 @@ async def test_with_keys_only_known_callers_get_in(nats_server: NatsServer, subj
             tokenizer.say(request.turn.turn_id, *TURN)
             assert (await asking).status_code == 200
         assert request.tenant == "acme"
+
+
+async def test_a_client_that_does_not_read_is_cut_and_its_turn_cancelled(
+    nats_server: NatsServer, subjects: Subjects
+) -> None:
+    async with (
+        running_frontend(nats_server, subjects, slow_reader_bytes=100_000) as stand,
+        stand.tokenizer() as tokenizer,
+    ):
+        host, port = stand.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
+        body = json.dumps({**ASK, "stream": True}).encode()
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        turn = (await tokenizer.request()).turn
+        cut = asyncio.create_task(tokenizer.cancelled())
+        while not cut.done():
+            tokenizer.say(turn.turn_id, *(TextDelta(text="x" * 1000) for _ in range(100)))
+            await asyncio.wait([cut], timeout=0.01)
+        assert cut.result().turn == turn
+        assert cut.result().reason == "slow reader"
+        answer = b""
+        while not answer.endswith(b"\r\n0\r\n\r\n"):
+            answer += await reader.read(65536)
+        assert b"slow_reader" in answer
+        assert answer.count(b"data: [DONE]") == 1
+        writer.close()
