@@ -1,0 +1,112 @@
+"""What a mesh is made from: flags over `CATENARY_*` over `catenary.toml` over defaults, read once."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+from catenary_frontend.settings import FrontendSettings
+from catenary_protocols.bus.subjects import Subjects
+from catenary_runtime.config import Loaded, Settings, load, read_file
+from catenary_tool_dispatch.registry import load as load_tools
+from catenary_tool_dispatch.settings import ToolDispatchSettings
+
+from catenary_cli.models import Model, read_models
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flags:
+    """What was said on the command line; None and "" were not.
+
+    Attributes:
+        nats: an external broker; without one the launcher runs its own.
+        nats_port: of its own broker, if free; 0 for any.
+        environment: more for every process.
+    """
+
+    config: str = ""
+    host: str = ""
+    port: int | None = None
+    workers: int | None = None
+    engine: str = ""
+    time_scale: float | None = None
+    nats: str = ""
+    nats_port: int = 4222
+    namespace: str = ""
+    data_dir: str = ""
+    sim_script: bool = False
+    verbose: bool = False
+    ready_s: float = 60.0
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What holds, after all sources were read.
+
+    Attributes:
+        broker: URL of the external broker, "" to run our own.
+        tools: names in the registry of tool-dispatch.
+    """
+
+    flags: Flags
+    common: Settings
+    host: str
+    port: int
+    broker: str
+    models: tuple[Model, ...]
+    tools: tuple[str, ...]
+
+    @property
+    def data_dir(self) -> Path:
+        """Where the mesh keeps its files."""
+        return Path(self.common.data_dir)
+
+    @property
+    def subjects(self) -> Subjects:
+        """Of the mesh's namespace."""
+        return Subjects(self.common.namespace)
+
+
+def resolve(flags: Flags, environ: Mapping[str, str] = os.environ) -> Options:
+    """Read files, environment and flags; raises `ConfigError` or `RegistryError`."""
+    config = ["--config", flags.config] if flags.config else []
+    named = [
+        f"--{name}={value}"
+        for name, value in (("nats", flags.nats), ("namespace", flags.namespace), ("data-dir", flags.data_dir))
+        if value
+    ]
+    common: Loaded[Settings] = load(Settings, "mesh", [*config, *named], environ)
+    front = load(FrontendSettings, "frontend", [*config, *_frontend(flags)], environ).settings
+    tools = load(ToolDispatchSettings, "tool_dispatch", config, environ).settings
+    return Options(
+        flags=flags,
+        common=common.settings,
+        host=front.host,
+        port=front.port,
+        broker="" if common.origins["nats"] == "default" else common.settings.nats,
+        models=tuple(_models(flags, flags.config or environ.get("CATENARY_CONFIG", ""))),
+        tools=tuple(load_tools(Path(tools.registry)) if tools.registry else load_tools()),
+    )
+
+
+def _frontend(flags: Flags) -> Sequence[str]:
+    host = [f"--host={flags.host}"] if flags.host else []
+    return host if flags.port is None else [*host, f"--port={flags.port}"]
+
+
+def _models(flags: Flags, file: str) -> list[Model]:
+    path, tables = read_file(file)
+    models = read_models(tables["models"], str(path)) if tables.get("models") else [Model()]
+    return [_override(model, flags) for model in models]
+
+
+def _override(model: Model, flags: Flags) -> Model:
+    """Flags stand over the file, for every model; `--time-scale` is the simulator's."""
+    changed = msgspec.structs.replace(
+        model, workers=flags.workers or model.workers, engine=flags.engine or model.engine
+    )
+    if flags.time_scale is not None and changed.engine == "sim":
+        changed = msgspec.structs.replace(changed, options={**changed.options, "time_scale": flags.time_scale})
+    return changed

@@ -1,0 +1,165 @@
+"""What a mesh is made from: the model table, the sources of settings, and what wrong input is told."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from catenary_cli.__main__ import main
+from catenary_cli.broker import Broker, claim
+from catenary_cli.models import EMBEDDED, Model, read_models
+from catenary_cli.options import Flags, resolve
+from catenary_cli.plan import plan_services
+from catenary_cli.processes import LaunchError
+from catenary_runtime.config import ConfigError
+
+FILE = """
+[[models]]
+name = "m"
+path = "models/m"
+workers = 4
+sim = { preset = "dynamo", time_scale = 1.0, blocks = 8192, block_size = 16 }
+
+[[models]]
+name = "org/other"
+engine = "llamacpp"
+llamacpp = { threads = 2 }
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "catenary.toml"
+    path.write_text(FILE)
+    return path
+
+
+def test_models_of_the_file(file: Path) -> None:
+    first, second = resolve(Flags(config=str(file)), {}).models
+    assert first == Model(
+        name="m",
+        path="models/m",
+        workers=4,
+        options={"preset": "dynamo", "time_scale": 1.0, "blocks": 8192, "block_size": 16},
+    )
+    assert (second.engine, second.workers, second.options) == ("llamacpp", 2, {"threads": 2})
+
+
+def test_flags_stand_over_the_file(file: Path) -> None:
+    first, second = resolve(Flags(config=str(file), workers=1, time_scale=0.0), {}).models
+    assert (first.workers, first.options["time_scale"], first.options["blocks"]) == (1, 0.0, 8192)
+    assert second.options == {"threads": 2}
+
+
+def test_without_a_file_the_embedded_model_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = resolve(Flags(), {})
+    assert [model.name for model in options.models] == [EMBEDDED]
+    assert (options.port, options.host, options.broker) == (8000, "127.0.0.1", "")
+    assert set(options.tools) == {"get_weather", "calculator", "current_time"}
+
+
+def test_an_external_broker_may_be_named_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert resolve(Flags(nats="nats://a:1"), {"CATENARY_NATS": "nats://b:2"}).broker == "nats://a:1"
+    assert resolve(Flags(), {"CATENARY_NATS": "nats://b:2"}).broker == "nats://b:2"
+    (tmp_path / "catenary.toml").write_text('[mesh]\nnats = "nats://c:3"\n')
+    assert resolve(Flags(), {}).broker == "nats://c:3"
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"name": "m", "worker": 2}, "did you mean `workers`"),
+        ({"name": "m", "workers": 0}, "workers"),
+        ({"name": "m", "workers": "2"}, "workers"),
+        ({"name": ""}, "name"),
+        ({"name": "m", "sim": 3}, "$.sim"),
+        ({"name": "m", "engine": "sim", "llamacpp": {}}, "unknown key `llamacpp`"),
+        ("m", "must be a table"),
+    ],
+)
+def test_a_wrong_model_entry_is_named(row: object, says: str) -> None:
+    with pytest.raises(ConfigError, match="models") as error:
+        read_models([row], "catenary.toml")
+    assert says in error.value.message
+
+
+def test_a_name_may_stand_once() -> None:
+    with pytest.raises(ConfigError, match="twice"):
+        read_models([{"name": "m"}, {"name": "m"}], "catenary.toml")
+
+
+def test_the_plan_names_every_process_once_and_hides_the_password(file: Path) -> None:
+    options = resolve(Flags(config=str(file), port=0, sim_script=True), {})
+    plans = plan_services(options, "nats://user:secret@127.0.0.1:1", 1234)
+    assert [plan.service for plan in plans] == [
+        *("frontend", "tokenizer", "router", "kv-indexer", "tool-dispatch"),
+        *["worker"] * 6,
+    ]
+    assert len({plan.instance for plan in plans}) == len({plan.url for plan in plans}) == len(plans)
+    assert not any("secret" in word for plan in plans for word in plan.command)
+    assert {plan.environment["CATENARY_NATS"] for plan in plans} == {"nats://user:secret@127.0.0.1:1"}
+    assert "--sim-script=true" in plans[-1].command
+    engine_options = next(word for word in plans[-1].command if word.startswith("--engine-options="))
+    assert json.loads(engine_options.partition("=")[2]) == {"threads": 2}
+
+
+def test_the_password_is_this_users_and_stays(tmp_path: Path) -> None:
+    first, second = Broker.at(tmp_path / "nats", 0), Broker.at(tmp_path / "nats", 0)
+    first.plan()
+    assert first.password == second.password
+    assert first.password in first.url
+    for name in ("password", "nats.conf"):
+        assert stat.S_IMODE((tmp_path / "nats" / name).stat().st_mode) == 0o600
+
+
+def test_a_taken_port_is_said() -> None:
+    import socket
+
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(LaunchError, match="--port"):
+            claim("127.0.0.1", other.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["upp"], "did you mean `up`"),
+        (["up", "--worker", "2"], "did you mean `--workers`"),
+        (["up", "--workers", "two"], "--workers"),
+        (["config", "shwo"], "did you mean `show`"),
+        ([], "COMMAND"),
+    ],
+)
+def test_a_misspelt_command_line_is_answered_with_what_was_meant(
+    argv: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    assert ended.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_config_show_tells_origins_and_hides_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "catenary.toml"
+    path.write_text("[frontend]\nport = 9001\n")
+    monkeypatch.setenv("CATENARY_NATS", "nats://user:secret@host:4222")
+    assert main(["config", "show", "--config", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "secret" not in shown
+    assert [line.split() for line in shown.splitlines() if line.startswith("frontend.port")] == [
+        ["frontend.port", "9001", str(path)]
+    ]
+    assert "CATENARY_NATS" in shown
+
+
+def test_config_validate_names_the_wrong_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "catenary.toml"
+    path.write_text("[frontend]\nprot = 9001\n")
+    assert main(["config", "validate", "--config", str(path)]) == 2
+    assert "did you mean `port`" in capsys.readouterr().err
