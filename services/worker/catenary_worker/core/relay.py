@@ -29,12 +29,12 @@ class Relayed:
 
 
 def relay(deltas: Iterable[Delta], turns: Mapping[str, Turn], now: float) -> Relayed:
-    """Keep the tokens of a step; deltas of turns that are not here (any more) are dropped."""
+    """Keep the tokens of a step; deltas of turns that are not here, or that we ended ourselves, are dropped."""
     out = Relayed()
     frames, count = out.frames, 0
     for delta in deltas:
         turn = turns.get(delta.turn_id)
-        if turn is None or turn.attempt != delta.attempt:
+        if turn is None or turn.attempt != delta.attempt or turn.finish:
             continue
         tokens, ids = delta.tokens, turn.ids
         packed = tokens[0].to_bytes(4, "little") if len(tokens) == 1 else array("I", tokens).tobytes()
