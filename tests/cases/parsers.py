@@ -158,7 +158,7 @@ def compare(case: dict[str, Any], turn: Turn) -> None:
     raise AssertionError("; or ".join(deviations))
 
 
-def deviates(expect: dict[str, Any], turn: Turn, finish: str) -> str:  # noqa: PLR0911 - one line for each way to differ
+def deviates(expect: dict[str, Any], turn: Turn, finish: str) -> str:
     """How the turn differs from `expect`, or an empty string."""
     for key, got in (("content", turn.content), ("reasoning", turn.reasoning)):
         wanted = expand(expect.get(key))

@@ -1,19 +1,22 @@
-"""The body syntax in which a call is a JSON object."""
+"""Body syntaxes whose arguments are one literal: JSON objects, JSON behind a header, Python calls."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from catenary_parsers.lexer import Source, skip_space
+from catenary_parsers.lexer import Literals, Source, accept, skip_space, until
 from catenary_parsers.strings import escaped, read_string
-from catenary_parsers.values import scan_value
+from catenary_parsers.values import JSON, PYTHON, Dialect, json_of, scan_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from catenary_parsers.grammar import Scope
     from catenary_parsers.lexer import Steps
     from catenary_parsers.sink import Sink
+
+_SPACES = (" ", "\t", "\r", "\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +26,14 @@ class JsonCalls:
     name_keys: tuple[str, ...] = ("name",)
     arguments_keys: tuple[str, ...] = ("arguments", "parameters")
     id_keys: tuple[str, ...] = ("id",)
+    opens: tuple[str, ...] = ()
 
-    def starts(self, src: Source) -> Steps[bool]:
-        """Whether a call stands here."""
+    def starts(self, src: Source, scope: Scope) -> Steps[bool]:  # noqa: ARG002 - other syntaxes need it
+        """A list or an object stands here."""
         return (yield from skip_space(src)) in ("{", "[")
 
-    def read(self, src: Source, sink: Sink) -> Steps[str]:
-        """Read calls as long as they follow each other; return why the first or a begun one is none, or nothing."""
+    def read(self, src: Source, sink: Sink, scope: Scope) -> Steps[str]:
+        """Read calls as long as they follow each other."""
         following = yield from skip_space(src)
         listed = following == "["
         if listed:
@@ -39,12 +43,13 @@ class JsonCalls:
             return "no JSON object"
         while following == "{":
             src.pos += 1
-            reason = yield from self._read_object(src, sink)
+            reason = yield from self._read_object(src, sink, scope)
             if reason:
                 return reason
             following = yield from skip_space(src)
             while following and following in "]}":
                 src.pos += 1
+                listed = listed and following != "]"
                 following = yield from skip_space(src)
             if following and following in ",;":
                 separator = following
@@ -54,7 +59,9 @@ class JsonCalls:
                     sink.text(separator)
         return ""
 
-    def _read_object(self, src: Source, sink: Sink) -> Steps[str]:  # noqa: C901, PLR0911, PLR0912 - a key is a branch
+    def _read_object(  # noqa: C901, PLR0912 - a key is a branch
+        self, src: Source, sink: Sink, scope: Scope
+    ) -> Steps[str]:
         name, call_id = "", ""
         held: list[str] = []
         done = False
@@ -78,17 +85,18 @@ class JsonCalls:
                     return "the text ends in a string"
                 if key in self.id_keys:
                     call_id = text
-                elif not name:
+                elif text and not name:
                     name = text
                     sink.begin(name, call_id)
                     for piece in held:
                         sink.arguments(piece)
             elif key in self.arguments_keys and not done:
-                out = sink.arguments if name else held.append
-                reason = yield from _read_arguments(src, out)
+                reason = yield from read_arguments(src, sink.arguments if name else held.append)
                 if reason:
                     return reason
                 done = True
+            elif scope.implicit and key != "type" and name not in scope.tools:
+                return "a JSON object that is no call"
             else:
                 reason = yield from scan_value(src, _nowhere)
                 if reason:
@@ -97,48 +105,169 @@ class JsonCalls:
             return "no name"
         if char == "}":
             src.pos += 1
-        elif not done:
+        elif not done or (src.ended and not src.natural):
             return "the object is not closed"
-        sink.complete()
+        if not done and scope.implicit and name not in scope.tools:
+            return "a JSON object that is no call"
+        scope.complete(src, sink, at_close=char != "}" and src.ended)
         return ""
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderCalls:
+    """A name, and perhaps an id, before the arguments: `functions.f:0<|tool_call_argument_begin|>{…}`."""
+
+    opens: tuple[str, ...] = ()
+    """Markers that begin a call."""
+    close: tuple[str, ...] = ()
+    """Markers that end it."""
+    lead: tuple[str, ...] = ()
+    """What may stand before the name."""
+    separators: tuple[str, ...] = ()
+    """Markers between name and arguments."""
+    id_separators: tuple[str, ...] = ()
+    """Markers between name and id."""
+    header: re.Pattern[str] = re.compile(r"(?P<name>.+)")
+    """What the header says: the call's name, and in group `id` that all of it is the call's id."""
+    dialect: Dialect = JSON
+    fences: tuple[str, ...] = ("```json", "```")
+
+    def starts(self, src: Source, scope: Scope) -> Steps[bool]:
+        """The call's marker stands here; or, where it has none, anything at all."""
+        if not self.opens:
+            return scope.first
+        found = yield from accept(src, Literals(self.opens))
+        src.unread(found)
+        return bool(found)
+
+    def read(self, src: Source, sink: Sink, scope: Scope) -> Steps[str]:
+        """Read one call."""
+        yield from accept(src, Literals(self.opens))
+        yield from skip_space(src)
+        yield from accept(src, Literals(self.lead))
+        yield from skip_space(src)
+        header: list[str] = []
+        ends = Literals(
+            (*self.separators, *self.id_separators, *self.close, *scope.closers.all, *self.fences, "{", *_SPACES)
+        )
+        stop = yield from until(src, ends, header.append)
+        found = self.header.fullmatch("".join(header))
+        if not stop or found is None or not found["name"]:
+            return "no name before the arguments"
+        call_id = found.group() if found.re.groupindex.get("id") and found["id"] else ""
+        src.unread(stop)
+        yield from skip_space(src)
+        if (yield from accept(src, Literals(self.id_separators))):
+            pieces: list[str] = []
+            stop = yield from until(src, Literals((*self.separators, "{", *_SPACES)), pieces.append)
+            src.unread(stop)
+            call_id = "".join(pieces)
+            yield from skip_space(src)
+        separator = yield from accept(src, Literals(self.separators))
+        yield from skip_space(src)
+        fence = yield from accept(src, Literals(self.fences))
+        char = yield from skip_space(src)
+        if char in ("{", '"'):
+            sink.begin(found["name"], call_id)
+            reason = yield from read_arguments(src, sink.arguments, self.dialect)
+            if reason:
+                return reason
+            scope.complete(src, sink)
+        elif char == "" and separator and src.natural:
+            sink.begin(found["name"], call_id)
+            scope.complete(src, sink, at_close=True)
+        else:
+            closed = yield from accept(src, Literals((*self.close, *scope.closers.all)))
+            if not closed:
+                return "no arguments behind the name"
+            src.unread(closed)
+            sink.begin(found["name"], call_id)
+            scope.complete(src, sink)
+        if fence:
+            yield from skip_space(src)
+            yield from accept(src, Literals(("```",)))
+        yield from skip_space(src)
+        yield from accept(src, Literals(self.close))
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class PythonCalls:
+    """`[f(a=1, b="x"), g()]`: Python calls with keyword arguments, never evaluated."""
+
+    opens: tuple[str, ...] = ()
+
+    def starts(self, src: Source, scope: Scope) -> Steps[bool]:
+        """A list stands here, or anything between markers."""
+        return (yield from skip_space(src)) == "[" or scope.first
+
+    def read(self, src: Source, sink: Sink, scope: Scope) -> Steps[str]:
+        """Read calls as long as they follow each other."""
+        listed = (yield from skip_space(src)) == "["
+        src.pos += listed
+        while True:
+            yield from skip_space(src)
+            name: list[str] = []
+            stop = yield from until(src, _NAME_ENDS, name.append)
+            if stop != "(" or not "".join(name):
+                src.unread(stop)
+                return "no function name"
+            sink.begin("".join(name))
+            reason = yield from scan_value(src, sink.arguments, PYTHON, keywords=True)
+            if reason:
+                return reason
+            scope.complete(src, sink)
+            following = yield from skip_space(src)
+            if following and following in ",;":
+                src.pos += 1
+                following = yield from skip_space(src)
+                if following != "]":
+                    continue
+            if following == "]" and listed:
+                src.pos += 1
+                return ""
+            return "" if not listed or (not following and src.natural) else "the list of calls is not closed"
+
+
+_NAME_ENDS = Literals(("(", ")", "[", "]", "{", "}", ",", "=", '"', "'", "<", ":", *_SPACES))
 
 
 def _nowhere(_: str) -> None:
     """For values that nobody asked for."""
 
 
-def _read_arguments(src: Source, out: Callable[[str], None]) -> Steps[str]:
-    """Read arguments as an object, as nothing, or as a string that holds an object (P9, P10)."""
+def read_named(src: Source, sink: Sink, scope: Scope, name: str) -> Steps[str]:
+    """Read the arguments of a call whose name is known already."""
     char = yield from skip_space(src)
+    if char in ("{", '"'):
+        sink.begin(name)
+        reason = yield from read_arguments(src, sink.arguments)
+        if not reason:
+            scope.complete(src, sink)
+        return reason
+    closed = yield from accept(src, scope.closers)
+    if not closed and not (char == "" and src.natural):
+        return "no JSON object"
+    sink.begin(name)
+    scope.complete(src, sink, at_close=not closed)
+    return ""
+
+
+def read_arguments(src: Source, out: Callable[[str], None], dialect: Dialect = JSON) -> Steps[str]:
+    """Read arguments as an object, as nothing (P9), or as a string that holds an object (P10)."""
+    char = yield from skip_space(src)
+    if char == "{":
+        return (yield from scan_value(src, out, dialect))
     if char == '"':
         src.pos += 1
         text = yield from read_string(src)
         if text is None:
             return "the text ends in a string"
-        out(_object_in(text) or f'"{escaped(text)}"')
+        inner = json_of(text, JSON) if text.strip() else "{}"
+        out(inner if inner.startswith("{") else f'"{escaped(text)}"')
         return ""
-    if char == "{":
-        return (yield from scan_value(src, out))
     pieces: list[str] = []
-    reason = yield from scan_value(src, pieces.append)
+    reason = yield from scan_value(src, pieces.append, dialect)
     value = "".join(pieces)
     out("{}" if value == "null" else value)
     return reason
-
-
-def _object_in(text: str) -> str:
-    """The JSON object that `text` is, or an empty string."""
-    if not text.strip():
-        return "{}"
-    inner = Source()
-    inner.push(text.strip())
-    inner.end(natural=True)
-    pieces: list[str] = []
-    if not inner.buf.startswith("{"):
-        return ""
-    try:
-        next(scan_value(inner, pieces.append))
-    except StopIteration as done:
-        if not done.value and inner.pos == len(inner.buf):
-            return "".join(pieces)
-    return ""

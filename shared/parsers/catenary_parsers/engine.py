@@ -11,14 +11,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from catenary_parsers.calls import read_named
 from catenary_parsers.events import ArgumentsDelta, TextDelta, ToolCallBegun, ToolCallComplete
-from catenary_parsers.grammar import grammar_of
-from catenary_parsers.lexer import Source, accept, skip_space, until
+from catenary_parsers.grammar import Scope, grammar_of
+from catenary_parsers.lexer import SPACE, Source, accept, skip_space, until
 from catenary_parsers.registry import format_named, reasoning_named
 from catenary_parsers.sink import Sink
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from catenary_parsers.events import CloseReason, Event
     from catenary_parsers.grammar import Grammar, ToolSpec
@@ -28,6 +29,8 @@ Thinking: TypeAlias = Literal["none", "open", "closed"]
 """What the prompt's template left behind: nothing, an open thinking block, or an empty closed one."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_MAX_HEADER = 256
+"""Characters of a message's header; what goes on without a body is text."""
 _FOREIGN = "\udfff"
 """Stands for a control token that is no marker of the format."""
 
@@ -37,7 +40,7 @@ class Parser:
 
     __slots__ = ("_closed", "_grammar", "_machine", "_sink", "_spellings", "_src", "_tools")
 
-    def __init__(self, grammar: Grammar, tools: tuple[ToolSpec, ...], thinking: Thinking) -> None:
+    def __init__(self, grammar: Grammar, tools: Mapping[str, Mapping[str, object]], thinking: Thinking) -> None:
         self._tools = tools
         self._grammar = grammar
         self._spellings = {symbol: token for token, symbol in grammar.symbols.items()}
@@ -98,59 +101,121 @@ class Parser:
             if thinking:
                 mark = yield from self._think()
                 thinking = False
-            elif mark in grammar.reasoning.open:
-                thinking = True
-            elif mark in grammar.fmt.open:
-                yield from self._block()
-                mark = ""
             else:
                 mark = yield from until(src, grammar.in_text, sink.text)
                 if not mark:
                     return
+            if mark in grammar.fmt.implicit:
+                yield from self._maybe_block(mark)
+            elif mark in grammar.headers and (sink.fresh or mark in grammar.in_thinking.all):
+                thinking = yield from self._header(mark)
+            elif mark in grammar.headers:
+                sink.text(mark)
+            elif mark in grammar.blocks or mark in grammar.bare:
+                yield from self._block(mark)
+            elif mark:
                 sink.boundary()
+                thinking = mark in grammar.reasoning.open
 
-    def _block(self) -> Steps[None]:
-        """Read a block of calls behind its marker."""
-        src = self._src
+    def _header(self, mark: str) -> Steps[bool]:
+        """Read a message's header and go where it leads; return whether that is into thinking."""
+        grammar, src, sink = self._grammar, self._src, self._sink
+        sink.boundary()
+        pieces = [mark]
+        pieces.append((yield from until(src, grammar.in_header, pieces.append)))
+        header = sink.spell("".join(pieces))
+        if len(header) > _MAX_HEADER:
+            sink.text(grammar.everything.without("".join(pieces)))
+            return False
+        if pieces[-1] not in grammar.frame.body:
+            return False
+        for route in grammar.frame.routes:
+            found = route.header.search(header)
+            if found:
+                if route.to == "call":
+                    yield from self._block("", found.groupdict().get("name") or "")
+                return route.to == "reasoning"
+        return False
+
+    def _scope(self, *, wrapped: bool = True, implicit: bool = False) -> Scope:
+        return Scope(self._tools, self._grammar.closers, self._grammar.follow, wrapped=wrapped, implicit=implicit)
+
+    def _block(self, mark: str, name: str = "") -> Steps[None]:
+        """Read a block of calls behind its marker, or the arguments of the call to `name`."""
+        src, sink = self._src, self._sink
+        sink.boundary()
+        bare = mark in self._grammar.bare
+        if bare:
+            src.unread(mark)
         src.keep()
-        reason = yield from self._read_block(src, self._sink)
-        if not reason:
+        scope = self._scope(wrapped=not bare)
+        reason = yield from (read_named(src, sink, scope, name) if name else self._read_block(src, sink, scope))
+        if reason:
+            self._refuse(reason)
+        else:
             src.forget()
+
+    def _maybe_block(self, mark: str) -> Steps[None]:
+        """Try a block of calls whose marker may be text as well; the marker's last character is part of the call."""
+        src, sink = self._src, self._sink
+        if not self._tools:
+            sink.text(mark)
             return
-        if src.ended and not src.natural:
-            self._sink.cut()
+        fresh = sink.fresh
+        src.unread(mark[-1])
+        src.keep()
+        sink.hold(self._tools)
+        reason = yield from self._read_block(src, sink, self._scope(implicit=True))
+        if sink.is_held and (reason or not fresh):
+            sink.drop()
+            src.rewind(1)
+            sink.text(mark)
+        elif reason:
+            self._refuse(reason)
+        else:
+            if sink.is_held:
+                sink.release()
+            src.forget()
+
+    def _refuse(self, reason: str) -> None:
+        """What was read is no call: say so, and read on where the next call may begin."""
+        src, sink, grammar = self._src, self._sink, self._grammar
+        if src.ended and not src.natural and src.pos == len(src.buf):
+            sink.cut()
             src.forget()
             return
         raw = src.kept()
         # A broken call may have swallowed the opener of a good one.
-        found = self._grammar.openers.find(raw)
+        own = next(
+            (len(raw) - len(raw.lstrip(SPACE)) + len(x) for x in grammar.bare if raw.lstrip(SPACE).startswith(x)), 0
+        )
+        found = grammar.openers.find(raw, own)
         if found < 0:
             src.forget()
-            self._sink.malformed(raw, reason)
+            found = len(raw)
         else:
             src.rewind(found)
-            self._sink.malformed(raw[:found], reason)
+        sink.malformed(grammar.everything.without(raw[:found]), reason)
 
-    def _read_block(self, src: Source, sink: Sink) -> Steps[str]:
+    def _read_block(self, src: Source, sink: Sink, scope: Scope) -> Steps[str]:
         """Read calls up to the block's end; return why the first one or a begun one is none, or nothing."""
-        calls = 0
         while True:
             char = yield from skip_space(src)
             if not char:
-                return "" if calls else "the text ends before a call"
-            if (yield from accept(src, self._grammar.closers)):
-                return "" if calls else "no call between the markers"
+                return "the text ends before a call" if scope.first else ""
+            if (yield from accept(src, scope.closers)):
+                return "no call between the markers" if scope.first else ""
             for body in self._grammar.fmt.bodies:
-                if (yield from body.starts(src)):
+                if (yield from body.starts(src, scope)):
                     break
             else:
-                return "" if calls else "no call behind the marker"
-            reason = yield from body.read(src, sink)
+                return "no call behind the marker" if scope.first else ""
+            reason = yield from body.read(src, sink, scope)
             if reason:
                 return reason
-            calls += 1
+            scope.first = False
 
-    def _think(self) -> Steps[str]:
+    def _think(self) -> Steps[str]:  # noqa: C901 - a kind of marker is a branch
         """Read thinking up to what ends it; return the call marker that did, if one did."""
         grammar, src, sink = self._grammar, self._src, self._sink
         held: list[tuple[str, list[Event]]] = []  # from the first draft on: text, and the calls it would be
@@ -169,28 +234,38 @@ class Parser:
                 return ""
             if mark in grammar.reasoning.open:
                 continue
-            if mark in grammar.reasoning.close or grammar.fmt.ends_thinking:
+            if (
+                grammar.fmt.ends_thinking
+                and mark not in grammar.openers.all
+                and mark not in grammar.ends_of_thinking.all
+            ):
+                continue
+            if mark in grammar.ends_of_thinking.all or grammar.fmt.ends_thinking:
                 for text, _ in held:
                     sink.reasoning(text)
                 sink.boundary()
-                return mark if mark in grammar.fmt.open else ""
-            text, events = yield from self._draft()
+                return mark
+            text, events = yield from self._draft(mark)
             if events:
-                held.append((mark + text, events))
+                held.append((text, events))
             else:
                 emit(mark)
 
-    def _draft(self) -> Steps[tuple[str, list[Event]]]:
-        """Try a block of calls inside thinking: its text and events, or nothing read if it is none."""
-        src, ends = self._src, self._grammar.ends
+    def _draft(self, mark: str) -> Steps[tuple[str, list[Event]]]:
+        """Try a block of calls inside thinking: its text and events, or only its marker read if it is none."""
+        src, ends = self._src, self._grammar.ends_of_thinking
         inner, recorder = Source(), Sink(self._spellings)
-        inner.keep()
+        given = 0
+        bare = mark in self._grammar.bare
+        if bare:
+            src.unread(mark)
         src.keep()
-        block = self._read_block(inner, recorder)
+        block = self._read_block(inner, recorder, self._scope(wrapped=not bare))
         while True:
             found = ends.search(src.buf, src.pos)
             stop = found.start() if found else len(src.buf)
             inner.push(src.buf[src.pos : stop])
+            given += stop - src.pos
             src.pos = stop
             if src.ended or (found and found.group() in ends.all):
                 inner.end(natural=src.natural)
@@ -200,9 +275,12 @@ class Parser:
                 fits = not done.value
                 break
             yield
-        text = inner.kept() if fits else ""
+        if not fits:
+            src.rewind(len(mark) if bare else 0)
+            return "", []
+        text = src.kept()[: given - len(inner.buf) + inner.pos]
         src.rewind(len(text))
-        return text, recorder.take() if fits else []
+        return text if bare else mark + text, recorder.take()
 
     def _call_at_close(self, events: list[Event]) -> None:
         """A draft whose thinking never ended is a call."""
@@ -243,7 +321,7 @@ def open_parser(
     """
     fmt = format_named(format)
     style = reasoning_named(fmt.reasoning if reasoning == "auto" else reasoning)
-    return Parser(grammar_of(fmt, style, frozenset(special)), tuple(tools), thinking)
+    return Parser(grammar_of(fmt, style, frozenset(special)), {tool.name: tool.parameters for tool in tools}, thinking)
 
 
 def markers_of(format: str, reasoning: str = "auto") -> frozenset[str]:  # noqa: A002 - as in open_parser

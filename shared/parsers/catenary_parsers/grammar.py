@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, cast
 
 from catenary_parsers.lexer import Literals
 
@@ -22,16 +23,70 @@ class ToolSpec:
     parameters: Mapping[str, object]
 
 
+@dataclass(slots=True)
+class Scope:
+    """Where a body is read."""
+
+    tools: Mapping[str, Mapping[str, object]]
+    """The declared tools: name to the schema of the parameters."""
+    closers: Literals
+    """What ends the block."""
+    follow: Literals
+    """What may stand behind a call in the block: its end, another call, another block."""
+    wrapped: bool = True
+    """Whether the block began with a marker of its own."""
+    implicit: bool = False
+    """Whether what stands here may as well be text."""
+    first: bool = True
+    """Whether no call of the block was read yet."""
+
+    def complete(self, src: Source, sink: Sink, *, at_close: bool = False) -> None:
+        """The open call is certain: what comes next cannot take it back."""
+        sink.complete(at_close=at_close)
+        if not sink.is_held:
+            src.keep()
+
+
 class Body(Protocol):
     """A body syntax: what stands between a format's call markers."""
 
-    def starts(self, src: Source) -> Steps[bool]:
+    @property
+    def opens(self) -> tuple[str, ...]:
+        """Markers that begin a call of this syntax also without a block's marker."""
+        ...
+
+    def starts(self, src: Source, scope: Scope) -> Steps[bool]:
         """Whether a call of this syntax stands here; nothing but white space is read."""
         ...
 
-    def read(self, src: Source, sink: Sink) -> Steps[str]:
-        """Read calls into `sink`; return why there is none, or an empty string."""
+    def read(self, src: Source, sink: Sink, scope: Scope) -> Steps[str]:
+        """Read calls into `sink`; return why the first or a begun one is none, or an empty string."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a message goes, by what its header says."""
+
+    header: re.Pattern[str]
+    """Searched in the header; a group `name` makes the body the arguments of a call."""
+    to: Literal["text", "reasoning", "call"]
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """An output that is itself a sequence of messages, each with a header and a body."""
+
+    start: tuple[str, ...]
+    """Markers that begin a header."""
+    body: tuple[str, ...]
+    """Markers that end the header and begin the body."""
+    end: tuple[str, ...]
+    """Markers that end the body."""
+    routes: tuple[Route, ...]
+    """The first that fits counts; without one the body is text."""
+    bare_start: tuple[str, ...] = ()
+    """What begins a header where the prompt has already begun the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +117,12 @@ class Format:
     aliases: tuple[str, ...] = ()
     reasoning: str = "basic"
     """The style of thinking of its models."""
+    implicit: tuple[str, ...] = ()
+    """What may begin a block and may as well be text; it is read again by the body."""
+    drops: tuple[str, ...] = ()
+    """Markers that mean nothing here."""
+    messages: Messages | None = None
+    """The frame of messages around it all, if the output has one."""
     ends_thinking: bool = False
     """Whether `open` ends thinking; otherwise a call inside thinking is a draft (P4)."""
     markers: tuple[str, ...] = ()
@@ -80,22 +141,64 @@ class Grammar:
     reasoning: Reasoning
     symbols: Mapping[str, str]
     """Control token to the one character that stands for it in the text; no text that comes by `feed` has it."""
+    blocks: frozenset[str] = field(init=False)
+    """Markers that begin a block of calls."""
+    bare: frozenset[str] = field(init=False)
+    """Markers that begin a call without a block."""
     openers: Literals = field(init=False)
     closers: Literals = field(init=False)
-    ends: Literals = field(init=False)
+    follow: Literals = field(init=False)
+    ends_of_thinking: Literals = field(init=False)
+    frame: Messages = field(init=False)
+    headers: frozenset[str] = field(init=False)
+    in_header: Literals = field(init=False)
     in_text: Literals = field(init=False)
     in_thinking: Literals = field(init=False)
+    everything: Literals = field(init=False)
 
     def __post_init__(self) -> None:
         fmt, reasoning = self.fmt, self.reasoning
-        for name, literals in (
-            ("openers", fmt.open),
-            ("closers", fmt.close),
-            ("ends", reasoning.close),
-            ("in_text", (*fmt.open, *fmt.close, *reasoning.open, *reasoning.close)),
-            ("in_thinking", (*fmt.open, *reasoning.open, *reasoning.close)),
-        ):
-            object.__setattr__(self, name, Literals(literals))
+        blocks = frozenset(fmt.open)
+        bare = frozenset(literal for body in fmt.bodies for literal in body.opens) - blocks
+        frame = fmt.messages or Messages(start=(), body=(), end=(), routes=())
+        headers = frozenset((*frame.start, *frame.bare_start))
+        calls = {*blocks, *bare}
+        inner = {literal for body in fmt.bodies for literal in _strays(body)}
+        noise = {*fmt.close, *inner, *fmt.drops, *frame.body, *frame.end}
+        thinking = {*reasoning.open, *reasoning.close, *headers, *frame.end} - set(frame.bare_start)
+        for name, value in {
+            "blocks": blocks,
+            "bare": bare,
+            "openers": Literals(calls),
+            "closers": Literals((*fmt.close, *frame.end)),
+            "follow": Literals((*calls, *fmt.close, *frame.end)),
+            "ends_of_thinking": Literals({*reasoning.close, *frame.start, *frame.end}),
+            "frame": frame,
+            "headers": headers,
+            "in_header": Literals((*frame.body, *frame.end)),
+            "in_text": Literals({*calls, *thinking, *noise, *headers, *fmt.implicit}),
+            "in_thinking": Literals({*calls, *thinking, *(noise if fmt.ends_thinking else ())}),
+            "everything": Literals({*calls, *thinking, *noise}),
+        }.items():
+            object.__setattr__(self, name, value)
+
+
+def _strays(body: Body) -> set[str]:
+    """A body's own tags, which are dropped where no call is."""
+    names = (
+        "close",
+        "separators",
+        "id_separators",
+        "call_close",
+        "param_close",
+        "value_open",
+        "json_open",
+        "json_close",
+    )
+    tags = {getattr(getattr(body, "param", None), "open", "")}
+    return tags | {literal for name in names for literal in getattr(body, name, ()) if "{" not in literal} - set(
+        body.opens
+    )
 
 
 @lru_cache(maxsize=256)
@@ -108,12 +211,16 @@ def grammar_of(fmt: Format, reasoning: Reasoning, special: frozenset[str]) -> Gr
 
 def _with_symbols(value: T, symbols: Mapping[str, str]) -> T:
     """`value` with each control token in its literals replaced by its symbol."""
+    return cast("T", _replaced(value, symbols))
+
+
+def _replaced(value: object, symbols: Mapping[str, str]) -> object:
     if isinstance(value, str):
         for token, symbol in symbols.items():
-            value = value.replace(token, symbol)  # type: ignore[assignment]
+            value = value.replace(token, symbol)
         return value
     if isinstance(value, tuple):
-        return type(value)(_with_symbols(item, symbols) for item in value)
+        return tuple(_replaced(item, symbols) for item in cast("tuple[object, ...]", value))
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{f.name: _with_symbols(getattr(value, f.name), symbols) for f in fields(value)})
+        return replace(value, **{f.name: _replaced(getattr(value, f.name), symbols) for f in fields(value)})
     return value

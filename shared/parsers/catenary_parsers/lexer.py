@@ -52,6 +52,16 @@ class Source:
         """What was read since `keep`."""
         return "".join(self._kept or ()) + self.buf[: self.pos]
 
+    def unread(self, text: str) -> None:
+        """Put `text` back, which was read last."""
+        if self.pos >= len(text):
+            self.pos -= len(text)
+            return
+        if self._kept is not None:
+            self._kept = [self.kept()[: -len(text)]]
+        self.buf = text + self.buf[self.pos :]
+        self.pos = 0
+
     def forget(self) -> None:
         """Stop remembering."""
         self._kept = None
@@ -74,9 +84,13 @@ class Literals:
         self.search = self._pattern.search
         self.match = self._pattern.match
 
-    def find(self, text: str) -> int:
-        """Where the first whole literal in `text` begins, or -1."""
-        return next((found.start() for found in self._pattern.finditer(text) if found.group() in self.all), -1)
+    def find(self, text: str, start: int = 0) -> int:
+        """Where the first whole literal in `text` from `start` on begins, or -1."""
+        return next((found.start() for found in self._pattern.finditer(text, start) if found.group() in self.all), -1)
+
+    def without(self, text: str) -> str:
+        """`text` with every whole literal taken out."""
+        return self._pattern.sub(lambda found: "" if found.group() in self.all else found.group(), text)
 
     def longest_in(self, text: str) -> str:
         """The longest literal that `text` begins with, or an empty string."""
@@ -119,6 +133,9 @@ def until(src: Source, literals: Literals, emit: Callable[[str], None]) -> Steps
         if src.ended and literal not in literals.all:
             literal = literals.longest_in(literal)
             if not literal:
+                if not src.natural and not buf[start].isalnum():
+                    src.pos = len(buf)  # the piece of a marker that the output was cut in
+                    return ""
                 emit(buf[start])
                 src.pos = start + 1
                 continue
@@ -164,6 +181,35 @@ def skip_space(src: Source) -> Steps[str]:
         yield
 
 
+END = "\0"
+"""What `ahead` finds where the text ends."""
+_MAX_SPACE = 256
+
+
+def ahead(src: Source, offset: int, literals: Literals) -> Steps[tuple[str, int]]:
+    """Which of `literals` stands `offset` characters ahead, white space aside, and the offset behind it.
+
+    Nothing is read. Where none stands the literal is empty; where the text ends before one is whole, it is `END`. More
+    white space than any model writes between two tags counts as text.
+    """
+    first = offset
+    while True:
+        start = src.pos + offset
+        found = _SPACE_RUN.match(src.buf, start)
+        offset = (found.end() if found else start) - src.pos
+        if offset - first > _MAX_SPACE:
+            return "", offset
+        at = src.pos + offset
+        partial = literals.match(src.buf, at)
+        if partial is None and at < len(src.buf):
+            return "", offset
+        if partial is not None and partial.group() in literals.all:
+            return partial.group(), offset + len(partial.group())
+        if src.ended:
+            return END, offset
+        yield
+
+
 def at_least(src: Source, count: int) -> Steps[bool]:
     """Wait for `count` unread characters; False if the text ends before."""
     while len(src.buf) - src.pos < count:
@@ -171,3 +217,13 @@ def at_least(src: Source, count: int) -> Steps[bool]:
             return False
         yield
     return True
+
+
+def finish(reader: Steps[T]) -> T:
+    """What a reader of an ended source returns."""
+    try:
+        while True:
+            next(reader)
+    except StopIteration as done:
+        value: T = done.value
+        return value

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from catenary_parsers.formats import hermes, thinking
+from catenary_parsers.formats import (
+    deepseek,
+    dsml,
+    gemma,
+    glm,
+    hermes,
+    json_lists,
+    kimi,
+    llama,
+    messages,
+    minimax,
+    mistral,
+    qwen3_coder,
+    thinking,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +40,21 @@ class UnknownFormat(LookupError):  # noqa: N818 - it names what is wrong, as Loo
         super().__init__(f"unknown {kind} {name!r}; known: {', '.join(self.known)}")
 
 
-FORMATS: dict[str, Format] = {fmt.name: fmt for module in (hermes,) for fmt in module.FORMATS}
+_FAMILIES = (
+    hermes,
+    qwen3_coder,
+    llama,
+    deepseek,
+    dsml,
+    messages,
+    mistral,
+    json_lists,
+    kimi,
+    minimax,
+    glm,
+    gemma,
+)
+FORMATS: dict[str, Format] = {fmt.name: fmt for family in _FAMILIES for fmt in family.FORMATS}
 REASONING: dict[str, Reasoning] = {style.name: style for style in thinking.STYLES}
 
 

@@ -22,7 +22,7 @@ from catenary_parsers.lexer import SPACE
 from catenary_parsers.strings import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from catenary_parsers.events import Event, Json
 
@@ -35,15 +35,19 @@ class Sink:
 
     __slots__ = (
         "_arguments",
+        "_awaited",
         "_events",
         "_id",
         "_kind",
         "_name",
         "_open",
         "_pending",
+        "_ready",
+        "_saved",
         "_space",
         "_spellings",
         "_touching",
+        "fresh",
         "index",
         "unconverted",
     )
@@ -59,16 +63,47 @@ class Sink:
         self._name = ""
         self._id = ""
         self._arguments: list[str] = []
+        self._ready: list[Event] = []
+        self._saved: tuple[list[str], bool, bool, int] | None = None
+        self._awaited: Container[str] = ()
+        self.fresh = True
         self.index = -1
         self.unconverted: list[str] = []
 
     def take(self) -> list[Event]:
         """The events since the last `take`."""
+        if self._saved is not None:
+            events, self._ready = self._ready, []
+            return events
         if self._pending:
             self._flush()
-        events = self._events
-        self._events = []
+        events, self._events = self._events, []
         return events
+
+    def hold(self, names: Container[str]) -> None:
+        """Show nothing of what comes until `release`, or until a call to one of `names` begins."""
+        self._flush()
+        self._saved = (list(self._space), self._touching, self.fresh, self.index)
+        self._ready, self._events = self._events, []
+        self._awaited = names
+
+    @property
+    def is_held(self) -> bool:
+        """Whether events are held."""
+        return self._saved is not None
+
+    def release(self) -> None:
+        """Show what was held."""
+        self._events = self._ready + self._events
+        self._saved, self._ready = None, []
+
+    def drop(self) -> None:
+        """Forget what was held, as if it had not been read."""
+        if self._saved is not None:
+            self._space, self._touching, self.fresh, self.index = self._saved
+        self._events, self._ready = self._ready, []
+        self._pending, self._kind = [], ""
+        self._saved, self._open = None, False
 
     def spell(self, text: str) -> str:
         """`text` with each control token as the model's vocabulary spells it."""
@@ -87,7 +122,7 @@ class Sink:
     def boundary(self) -> None:
         """A marker stands here: white space on both sides of it is framing."""
         self._space.clear()
-        self._touching = True
+        self._touching = self.fresh = True
 
     def begin(self, name: str, call_id: str = "") -> None:
         """A call with this name begins."""
@@ -100,6 +135,8 @@ class Sink:
         self._arguments = []
         self.unconverted = []
         self._events.append(ToolCallBegun(self.index, self._id, self._name))
+        if self._saved is not None and name in self._awaited:
+            self.release()
 
     @property
     def is_open(self) -> bool:
@@ -139,11 +176,11 @@ class Sink:
         self.cut()
         self._flush()
         self.boundary()
-        self._events.append(Malformed(self.spell(raw), reason))
+        self._events.append(Malformed(self.spell(raw).strip(SPACE), reason))
 
     def end(self) -> None:
         """All text is read: white space that touches no marker is text."""
-        if self._space and not self._touching and self._kind != "arguments":
+        if self._space and not self._touching:
             self._pending.extend(self._space)
         self._space.clear()
 
@@ -165,6 +202,7 @@ class Sink:
         if self._space:
             self._pending.extend(self._space)
             self._space.clear()
+        self.fresh = False
         self._pending.append(body)
         if len(body) < len(piece):
             self._space.append(piece[len(body) :])

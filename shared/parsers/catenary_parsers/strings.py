@@ -91,3 +91,50 @@ def plain_string(src: Source, out: Callable[[str], None], closing: Literals) -> 
     if found:
         out('"')
     return bool(found)
+
+
+_PYTHON_RUN = {quote: re.compile(f"[^{quote}\\\\]*") for quote in "\"'"}
+_PYTHON_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a", "0": "\0", "\n": ""}
+_PYTHON_CODES = {"x": 2, "u": 4, "U": 8}
+
+
+def python_string(src: Source, out: Callable[[str], None], quote: str) -> Steps[bool]:
+    """Read a Python string behind its opening quote; False if the text ends in it."""
+    run = _PYTHON_RUN[quote].match
+    while True:
+        found = run(src.buf, src.pos)
+        end = found.end() if found else src.pos
+        if end > src.pos:
+            out(escaped(src.buf[src.pos : end]))
+            src.pos = end
+        if not (yield from at_least(src, 1)):
+            return False
+        if src.buf[src.pos] == quote:
+            src.pos += 1
+            out('"')
+            return True
+        if src.buf[src.pos] == "\\":
+            yield from _python_escape(src, out)
+
+
+def _python_escape(src: Source, out: Callable[[str], None]) -> Steps[None]:
+    if not (yield from at_least(src, 2)):
+        src.pos += 1
+        return
+    char = src.buf[src.pos + 1]
+    digits = _PYTHON_CODES.get(char, 0)
+    yield from at_least(src, 2 + digits)
+    code = src.buf[src.pos + 2 : src.pos + 2 + digits]
+    if digits and len(code) == digits and all(digit in "0123456789abcdefABCDEF" for digit in code):
+        value = int(code, 16)
+        out(escaped(chr(value) if value < 0x110000 and not 0xD800 <= value < 0xE000 else "\ufffd"))
+        src.pos += 2 + digits
+    elif char in "\\'\"":
+        out(escaped(char))
+        src.pos += 2
+    elif char in _PYTHON_ESCAPES:
+        out(escaped(_PYTHON_ESCAPES[char]))
+        src.pos += 2
+    else:
+        out("\\\\")
+        src.pos += 1

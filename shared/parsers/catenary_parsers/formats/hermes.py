@@ -1,4 +1,4 @@
-"""One JSON object per call between <tool_call> tags: Hermes, Qwen2.5, Qwen3."""
+"""A JSON object per call between <tool_call> tags, as Hermes and Qwen write it."""
 
 from __future__ import annotations
 
@@ -14,5 +14,13 @@ HERMES = Format(
     markers=("<tool_call>", "</tool_call>"),
     models=("Hermes 2 Pro and later", "Qwen2.5", "Qwen3 instruct"),
 )
+GRANITE4 = Format(
+    name="granite4",
+    open=("<tool_call>",),
+    close=("</tool_call>",),
+    bodies=(JsonCalls(),),
+    markers=("<tool_call>", "</tool_call>"),
+    models=("Granite 4",),
+)
 
-FORMATS = (HERMES,)
+FORMATS = (HERMES, GRANITE4)

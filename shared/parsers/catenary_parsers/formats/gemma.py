@@ -1,0 +1,26 @@
+"""A name and an object with bare keys and a quote token of its own."""
+
+from __future__ import annotations
+
+from catenary_parsers.calls import HeaderCalls
+from catenary_parsers.grammar import Format
+from catenary_parsers.values import Dialect
+
+GEMMA4 = Format(
+    name="gemma4",
+    aliases=("gemma-4",),
+    open=("<|tool_call>",),
+    close=("<tool_call|>",),
+    bodies=(
+        HeaderCalls(
+            lead=("call:",),
+            dialect=Dialect("Gemma", quote='<|"|>', bare=True),
+        ),
+    ),
+    reasoning="gemma4",
+    ends_thinking=True,
+    markers=("<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>", "<channel|>"),
+    models=("Gemma 4",),
+)
+
+FORMATS = (GEMMA4,)

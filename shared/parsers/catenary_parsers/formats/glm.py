@@ -1,0 +1,38 @@
+"""A bare name and key/value tags."""
+
+from __future__ import annotations
+
+from catenary_parsers.grammar import Format
+from catenary_parsers.tags import Tag, TagCalls
+
+
+def _glm(name: str, models: tuple[str, ...]) -> Format:
+    return Format(
+        name=name,
+        open=("<tool_call>",),
+        close=("</tool_call>",),
+        bodies=(
+            TagCalls(
+                call=Tag("", ""),
+                call_close=(),
+                param=Tag("<arg_key>", "</arg_key>"),
+                value_open=("<arg_value>",),
+                param_close=("</arg_value>",),
+            ),
+        ),
+        markers=(
+            "<tool_call>",
+            "</tool_call>",
+            "<arg_key>",
+            "</arg_key>",
+            "<arg_value>",
+            "</arg_value>",
+        ),
+        models=models,
+    )
+
+
+GLM45 = _glm("glm45", ("GLM-4.5", "GLM-4.6"))
+GLM47 = _glm("glm47", ("GLM-4.7", "GLM-5"))
+
+FORMATS = (GLM45, GLM47)

@@ -1,0 +1,49 @@
+"""A JSON list of calls behind or between markers."""
+
+from __future__ import annotations
+
+from catenary_parsers.calls import JsonCalls
+from catenary_parsers.grammar import Format
+
+NEMOTRON_DECI = Format(
+    name="nemotron_deci",
+    open=("<TOOLCALL>",),
+    close=("</TOOLCALL>",),
+    bodies=(JsonCalls(),),
+    models=("Llama Nemotron Super and Ultra",),
+)
+DEFAULT = Format(
+    name="default",
+    open=("<TOOLCALL>", "<|python_tag|>"),
+    close=("</TOOLCALL>",),
+    bodies=(JsonCalls(),),
+    markers=("<|python_tag|>",),
+    models=("models nobody knows a better format for",),
+)
+PHI4 = Format(
+    name="phi4",
+    open=(),
+    close=(),
+    implicit=("functools[",),
+    bodies=(JsonCalls(),),
+    models=("Phi-4 mini",),
+)
+JAMBA = Format(
+    name="jamba",
+    open=("<tool_calls>",),
+    close=("</tool_calls>",),
+    bodies=(JsonCalls(),),
+    models=("Jamba 1.5 and later",),
+)
+GRANITE = Format(
+    name="granite",
+    open=("<|tool_call|>", "<tool_call>"),
+    close=("</tool_call>",),
+    bodies=(JsonCalls(),),
+    reasoning="granite",
+    ends_thinking=True,
+    markers=("<|tool_call|>",),
+    models=("Granite 3",),
+)
+
+FORMATS = (NEMOTRON_DECI, DEFAULT, PHI4, JAMBA, GRANITE)
