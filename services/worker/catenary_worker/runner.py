@@ -29,7 +29,7 @@ from catenary_worker.engines.base import Engine, Step
 from catenary_worker.spans import Spans
 
 log = structlog.get_logger()
-NOT_READY = ErrorInfo(code="model_not_ready", message="the worker is still loading its model", retry_after=1.0)
+NOT_READY = ErrorInfo(code="no_worker", message="the worker is still loading its model", retry_after=1.0)
 DRAINING = ErrorInfo(code="draining", message="the worker takes no new turns", retry_after=1.0)
 HANDED_BACK = ErrorInfo(code="draining", message="the worker stopped before the turn ended")
 FENCED = ErrorInfo(code="cancelled", message="this attempt was cancelled, or a newer one was here")
@@ -79,7 +79,7 @@ class Runner:
             self.cancel(older.key, "overtaken")
         owner = self._presence.get("tokenizer", run.tokenizer)
         if owner is not None and owner.incarnation > run.tokenizer_incarnation:
-            return FENCED
+            return LOST
         if self.engine is None or self.card is None:
             return NOT_READY
         if self.draining:

@@ -145,7 +145,7 @@ async def test_what_the_engine_cannot_take_is_refused_with_the_field(peer: Token
         (peer.run_turn(W, new_key(), PROMPT, generated=b"\0"), "invalid_value", "generated"),
         (peer.run_turn(W, new_key(), [5] * 140_000), "context_length_exceeded", "prompt"),
         (peer.run_turn(W, new_key(), PROMPT, model="other"), "model_not_found", "model"),
-        (peer.run_turn(W, new_key(), PROMPT, card="0" * 16), "model_not_ready", ""),
+        (peer.run_turn(W, new_key(), PROMPT, card="0" * 16), "no_worker", ""),
     ):
         answer = await peer.ask(W, run)
         assert isinstance(answer, Refused)
@@ -156,7 +156,7 @@ async def test_what_the_engine_cannot_take_is_refused_with_the_field(peer: Token
 async def test_a_request_of_an_older_incarnation_of_its_tokenizer_is_fenced(peer: TokenizerPeer) -> None:
     answer = await peer.ask(W, peer.run_turn(W, new_key(), PROMPT, tokenizer_incarnation=1))
     assert isinstance(answer, Refused)
-    assert answer.error.code == "cancelled"
+    assert answer.error.code == "worker_lost"
 
 
 async def test_a_moved_turn_goes_on_exactly(peer: TokenizerPeer) -> None:

@@ -21,7 +21,7 @@ def engine_turn(run: RunTurn, *, model: str, card: str) -> EngineTurn:
     if run.model != model:
         raise RequestError(f"this worker serves {model}, not {run.model}", code="model_not_found", field="model")
     if run.card != card:
-        raise CapacityError(f"this worker has another version of {model}", code="model_not_ready")
+        raise CapacityError(f"this worker has another version of {model}", code="no_worker")
     sampling = run.sampling
     options: dict[str, object] = {}
     if run.guide:

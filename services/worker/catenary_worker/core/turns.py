@@ -133,11 +133,10 @@ class Turns:
         return turn
 
     def live(self) -> tuple[LiveTurn, ...]:
-        """What a beat says: turns that run, and those that ended but wait for their owner's word."""
+        """What a beat says: all turns whose tokens are here, ended ones too, so that a lost end can be asked for."""
         return tuple(
             LiveTurn(turn_id=turn.turn_id, attempt=turn.attempt, at=turn.owner, offset=turn.offset)
             for turn in self.here.values()
-            if not turn.finish or turn.held_since
         )
 
     def ended(self) -> tuple[TurnKey, ...]:
