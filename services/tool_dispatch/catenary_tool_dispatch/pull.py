@@ -95,16 +95,14 @@ class Puller:
                 await self._subscription.drain()  # type: ignore[no-untyped-call]  # as nats-py has it
 
     def _on_reply(self, msg: Msg) -> None:
-        current = msg.subject.rpartition(".")[2] == str(self._number)
         status = (msg.headers or {}).get("Status", "") if not msg.data else ""
         if not status:
-            if current:
-                self._standing -= 1
+            self._standing = max(self._standing - 1, 0)
             try:
                 self._on_message(msg)
             finally:
                 self.refill()
-        elif current:
+        elif msg.subject == f"{self._inbox}.{self._number}":  # of the standing request; a call keeps its own subject
             self._ended(status, (msg.headers or {}).get("Description", ""))
 
     def _ended(self, status: str, description: str) -> None:

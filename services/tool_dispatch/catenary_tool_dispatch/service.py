@@ -2,11 +2,9 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from catenary_protocols.errors import ToolError
-from catenary_runtime.config import Settings, option
 from catenary_runtime.service import Service, run
 
 from catenary_tool_dispatch.answers import Answers
@@ -15,18 +13,10 @@ from catenary_tool_dispatch.core.ledger import Ledger
 from catenary_tool_dispatch.executors import build
 from catenary_tool_dispatch.lane import Desk, Lane
 from catenary_tool_dispatch.registry import DEMO, RegistryError, load
+from catenary_tool_dispatch.settings import ToolDispatchSettings
 from catenary_tool_dispatch.watch import Watch
 
 _TICK_S = 0.25
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolDispatchSettings(Settings):
-    """Settings of tool-dispatch."""
-
-    registry: str = option("", "Path of tools.toml; left out: the demo registry.")
-    history_s: float = option(900.0, "How far back the tool plane is read at the start, in seconds.")
-    ledger_size: int = option(50_000, "Calls that are remembered: open ones, and closed ones.")
 
 
 class ToolDispatchService(Service[ToolDispatchSettings]):

@@ -18,7 +18,8 @@ from catenary_runtime.bus import Bus
 from catenary_runtime.testing import NatsServer, bus_to, provisioned
 from nats.aio.msg import Msg
 
-from catenary_tool_dispatch.service import ToolDispatchService, ToolDispatchSettings
+from catenary_tool_dispatch.service import ToolDispatchService
+from catenary_tool_dispatch.settings import ToolDispatchSettings
 
 _decode_result = Decoder(ToolResult, json=True)
 
@@ -72,9 +73,9 @@ class Caller:
         await self.publish(call)
         return await self.result(call.key)
 
-    async def result(self, key: str, *, number: int = 1, timeout: float = 20.0) -> ToolResult:
+    async def result(self, key: str, *, number: int = 1, within_s: float = 20.0) -> ToolResult:
         """The first (second, …) result of a call."""
-        async with asyncio.timeout(timeout), self._news:
+        async with asyncio.timeout(within_s), self._news:
             await self._news.wait_for(lambda: len(self.results.get(key, ())) >= number)
             return self.results[key][number - 1]
 
@@ -126,3 +127,20 @@ async def serving(
         yield service
         service.stopping.set()
         await life
+
+
+def registry_file(folder: Path, *tools: dict[str, Any]) -> Path:
+    """A `tools.toml` of these tools; JSON values are TOML values here, but for inline tables."""
+    lines = []
+    for tool in tools:
+        lines.append("[[tools]]")
+        lines += [f"{key} = {_toml(value)}" for key, value in tool.items()]
+    path = folder / "tools.toml"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()) + "}"
+    return json.dumps(value)

@@ -37,7 +37,7 @@ class Watch:
 
     def __init__(self, desk: Desk, lanes: Mapping[str, Lane], history_s: float) -> None:
         self.caught_up = asyncio.Event()
-        self._desk = desk
+        self.desk = desk
         self._lanes = lanes
         self._history_s = history_s
         self._next_sequence = 0
@@ -53,14 +53,14 @@ class Watch:
 
     async def start(self) -> None:
         """Hear of calls that an executor of anybody's was given too often."""
-        stream = self._desk.bus.subjects.tool_stream
-        await self._desk.bus.subscribe(f"{_MAX_DELIVERIES}.{stream}.*", self._on_given_up)
+        stream = self.desk.bus.subjects.tool_stream
+        await self.desk.bus.subscribe(f"{_MAX_DELIVERIES}.{stream}.*", self._on_given_up)
 
     # --- reading the stream -------------------------------------------------------------------------------------
 
     async def _bind(self) -> str:
         """A consumer of our own that goes on where the last one ended, or begins `history_s` ago."""
-        subjects = self._desk.bus.subjects
+        subjects = self.desk.bus.subjects
         config = ConsumerConfig(
             ack_policy=AckPolicy.NONE,
             filter_subjects=[
@@ -75,7 +75,7 @@ class Watch:
         else:
             config.deliver_policy = DeliverPolicy.BY_START_TIME
             config.opt_start_time = datetime.fromtimestamp(time.time() - self._history_s, UTC)
-        info = await self._desk.bus.js.add_consumer(subjects.tool_stream, config)
+        info = await self.desk.bus.js.add_consumer(subjects.tool_stream, config)
         if not info.num_pending:
             self.caught_up.set()
         return info.name
@@ -85,7 +85,7 @@ class Watch:
         self._next_sequence = metadata.sequence.stream + 1
         try:
             for channel, read in self._readers.items():
-                names = self._desk.bus.subjects.match(channel, msg.subject)
+                names = self.desk.bus.subjects.match(channel, msg.subject)
                 if names is not None:
                     read(msg, names)
         finally:
@@ -96,26 +96,26 @@ class Watch:
         call = decode_call(msg.data)
         if names["run_by"] != "mesh":
             return
-        if self._desk.ledger.move(Event.SEE, call.key, tool=call.tool, deadline=call.deadline):
+        if self.desk.ledger.move(Event.SEE, call.key, tool=call.tool, deadline=call.deadline):
             self._changed.set()
             if call.tool not in self._lanes:
-                self._desk.spawn(self._answer_for_nobody(call.tool, call.key), "unknown tool")
+                self.desk.spawn(self._answer_for_nobody(call.tool, call.key), "unknown tool")
 
     def _on_result(self, msg: Msg, names: dict[str, str]) -> None:
         result = decode_result(msg.data)
         expired = result.late or (result.error is not None and result.error.code == "expired")
-        if self._desk.ledger.move(Event.EXPIRE if expired else Event.FINISH, names["key"]):
+        if self.desk.ledger.move(Event.EXPIRE if expired else Event.FINISH, names["key"]):
             self._end(names, "answered")
 
     def _on_cancel(self, msg: Msg, names: dict[str, str]) -> None:
         decode_cancel(msg.data)
-        if self._desk.ledger.move(Event.CANCEL, names["key"]):
+        if self.desk.ledger.move(Event.CANCEL, names["key"]):
             self._end(names, "cancelled")
 
     def _on_approval(self, msg: Msg, names: dict[str, str]) -> None:
         approval = decode_approval(msg.data)
         if approval.key == names["key"]:
-            self._desk.approvals.give(approval)
+            self.desk.approvals.give(approval)
 
     def _end(self, names: dict[str, str], why: str) -> None:
         lane = self._lanes.get(names["tool"])
@@ -127,7 +127,7 @@ class Watch:
     async def expire(self) -> None:
         """At its deadline, a call that nobody answered has its result: expired. Runs until cancelled."""
         await self.caught_up.wait()
-        desk = self._desk
+        desk = self.desk
         code, message = REFUSALS[Verdict.EXPIRED]
         while True:
             self._changed.clear()
@@ -143,7 +143,7 @@ class Watch:
     async def _answer_for_nobody(self, tool: str, key: str) -> None:
         """A call of a tool that neither we nor anybody else has a consumer for is answered at once."""
         await self.caught_up.wait()
-        desk = self._desk
+        desk = self.desk
         if desk.ledger.state(key) is not State.SEEN or await self._served(tool):
             return
         code, message = REFUSALS[Verdict.UNKNOWN_TOOL]
@@ -153,7 +153,7 @@ class Watch:
         now = asyncio.get_running_loop().time()
         if self._served_until.get(tool, 0.0) < now:
             try:
-                if not await self._desk.answers.consumer_exists(tool):
+                if not await self.desk.answers.consumer_exists(tool):
                     return False
             except (NatsError, TimeoutError):
                 return True  # not known just now; the deadline will tell
@@ -164,13 +164,13 @@ class Watch:
 
     def _on_given_up(self, msg: Msg) -> None:
         advisory = json.loads(msg.data)
-        tool = self._desk.bus.subjects.tool_of_consumer(str(advisory["consumer"]))
+        tool = self.desk.bus.subjects.tool_of_consumer(str(advisory["consumer"]))
         if tool is not None:
-            self._desk.spawn(self._give_up(tool, int(advisory["stream_seq"])), "dead letter")
+            self.desk.spawn(self._give_up(tool, int(advisory["stream_seq"])), "dead letter")
 
     async def _give_up(self, tool: str, sequence: int) -> None:
         """The broker has delivered a call for the last time and got no acknowledgement."""
-        desk = self._desk
+        desk = self.desk
         try:
             stored = await desk.bus.js.get_msg(desk.bus.subjects.tool_stream, sequence)
         except (NatsError, TimeoutError):

@@ -1,11 +1,15 @@
 """Calls through a real broker: what an executor owes to whoever called."""
 
+import asyncio
 import json
+import os
+import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 from catenary_runtime.testing import NatsServer
-from catenary_tool_dispatch.testing import Caller, caller_on, serving
+from catenary_tool_dispatch.testing import Caller, caller_on, registry_file, serving
 
 
 @pytest.fixture(scope="module")
@@ -30,3 +34,155 @@ async def test_a_demo_tool_is_run_and_its_result_published(server: NatsServer, c
     assert result.executor == service.instance
     assert result.turn_id == result.key.rsplit("-", 2)[0]
     assert result.started_at > 0
+
+
+async def test_arguments_that_do_not_fit_are_refused_and_nothing_runs(
+    server: NatsServer, caller: Caller, tmp_path: Path
+) -> None:
+    schema = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
+    registry = registry_file(tmp_path, {"name": "touch", "command": ["touch", str(tmp_path / "ran")], "schema": schema})
+    async with serving(server, caller, registry):
+        wrong_type = await caller.call("touch", {"n": "one"})
+        missing = await caller.call("touch", {})
+        no_object = await caller.call("touch", [1])
+    for result, said in ((wrong_type, "arguments.n"), (missing, "'n' is a required property"), (no_object, "object")):
+        assert result.error is not None
+        assert result.error.code == "invalid_arguments"
+        assert said in result.output
+    assert not (tmp_path / "ran").exists()
+
+
+async def test_a_tool_nobody_has_is_answered_at_once(server: NatsServer, caller: Caller) -> None:
+    async with serving(server, caller):
+        result = await caller.call("no_such_tool", {}, left_s=600)
+    assert result.error is not None
+    assert result.error.code == "unknown_tool"
+
+
+async def test_client_calls_are_never_run(server: NatsServer, caller: Caller) -> None:
+    async with serving(server, caller):
+        theirs = caller.make("calculator", {"expression": "1"}, run_by="client")
+        await caller.publish(theirs)
+        await caller.call("calculator", {"expression": "2"})
+    assert theirs.key not in caller.results
+
+
+async def test_of_three_calls_at_once_each_gets_its_own_result(
+    server: NatsServer, caller: Caller, tmp_path: Path
+) -> None:
+    registry = registry_file(
+        tmp_path,
+        {"name": "good", "command": ["cat"]},
+        {"name": "bad", "command": ["sh", "-c", "echo broken >&2; exit 3"]},
+        {"name": "slow", "command": ["sleep", "60"], "timeout_s": 0.3},
+    )
+    async with serving(server, caller, registry):
+        good, bad, slow = await asyncio.gather(
+            caller.call("good", {"a": 1}), caller.call("bad", {}), caller.call("slow", {})
+        )
+    assert (json.loads(good.output), good.error) == ({"a": 1}, None)
+    assert bad.error is not None
+    assert (bad.error.code, bad.output) == ("failed", "broken\n")
+    assert "status 3" in bad.error.message
+    assert slow.error is not None
+    assert slow.error.code == "timeout"
+    assert 300 <= slow.duration_ms < 3000
+
+
+async def test_output_is_bounded_and_valid_text(server: NatsServer, caller: Caller, tmp_path: Path) -> None:
+    registry = registry_file(
+        tmp_path,
+        {"name": "long", "command": ["sh", "-c", "yes | head -c 1000000"], "max_output_bytes": 100},
+        {"name": "odd", "command": ["printf", "a\\377b"]},
+    )
+    async with serving(server, caller, registry):
+        long, odd = await asyncio.gather(caller.call("long", {}), caller.call("odd", {}))
+    assert (long.output, long.truncated, long.error) == ("y\n" * 50, True, None)
+    assert (odd.output, odd.truncated) == ("a\ufffdb", False)
+
+
+async def test_no_more_calls_of_a_tool_run_at_once_than_it_allows(
+    server: NatsServer, caller: Caller, tmp_path: Path
+) -> None:
+    registry = registry_file(tmp_path, {"name": "nap", "command": ["sleep", "0.2"], "concurrency": 2})
+    async with serving(server, caller, registry):
+        results = await asyncio.gather(*(caller.call("nap", {}) for _ in range(6)))
+    spans = [(result.started_at, result.started_at + result.duration_ms / 1e3) for result in results]
+    for began, _ in spans:
+        assert sum(start <= began < end for start, end in spans) <= 2
+
+
+async def test_a_call_published_twice_is_run_once(server: NatsServer, caller: Caller, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    registry = registry_file(tmp_path, {"name": "note", "command": ["sh", "-c", f"cat >> {log}; echo >> {log}"]})
+    call = caller.make("note", {"n": 1})
+    async with serving(server, caller, registry):
+        await caller.publish(call)
+        await caller.result(call.key)
+        await caller.publish(call, {"Nats-Msg-Id": "as after the duplicate window"})
+        await caller.call("note", {"n": 2})
+    async with serving(server, caller, registry):
+        await caller.publish(call, {"Nats-Msg-Id": "as after a restart"})
+        await caller.call("note", {"n": 3})
+    assert log.read_text() == '{"n": 1}\n{"n": 2}\n{"n": 3}\n'
+    assert len(caller.results[call.key]) == 1
+
+
+async def test_a_call_whose_deadline_is_over_is_not_run(server: NatsServer, caller: Caller, tmp_path: Path) -> None:
+    registry = registry_file(tmp_path, {"name": "touch", "command": ["touch", str(tmp_path / "ran")]})
+    async with serving(server, caller, registry):
+        result = await caller.call("touch", {}, left_s=-1)
+    assert result.error is not None
+    assert result.error.code == "expired"
+    assert not (tmp_path / "ran").exists()
+
+
+async def test_a_run_ends_at_the_calls_deadline_when_that_is_first(
+    server: NatsServer, caller: Caller, tmp_path: Path
+) -> None:
+    registry = registry_file(tmp_path, {"name": "slow", "command": ["sleep", "60"], "timeout_s": 50})
+    async with serving(server, caller, registry):
+        call = caller.make("slow", {}, left_s=0.5)
+        await caller.publish(call)
+        result = await caller.result(call.key)
+    assert result.error is not None
+    assert result.error.code == "expired"
+    assert call.deadline <= time.time() < call.deadline + 5
+
+
+async def test_a_cancelled_call_stops_and_one_cancelled_before_never_runs(
+    server: NatsServer, caller: Caller, tmp_path: Path
+) -> None:
+    begun = tmp_path / "begun"
+    os.mkfifo(begun)
+    argv = ["sh", "-c", f"echo > {begun}; sleep 60"]
+    registry = registry_file(
+        tmp_path,
+        {"name": "slow", "command": argv, "timeout_s": 50},
+        {"name": "touch", "command": ["touch", str(tmp_path / "ran")]},
+    )
+    never = caller.make("touch", {})
+    await caller.cancel(never)
+    async with serving(server, caller, registry):
+        call = caller.make("slow", {})
+        await caller.publish(call)
+        await asyncio.to_thread(begun.read_text)
+        await caller.cancel(call)
+        stopped = await caller.result(call.key)
+        await caller.publish(never)
+        not_begun = await caller.result(never.key)
+    for result in (stopped, not_begun):
+        assert result.error is not None
+        assert result.error.code == "cancelled"
+    assert not (tmp_path / "ran").exists()
+
+
+async def test_what_cannot_be_decoded_is_put_aside(server: NatsServer, caller: Caller) -> None:
+    async with serving(server, caller):
+        subject = caller.bus.subjects.to("tool_call", tool="calculator", run_by="mesh")
+        await caller.bus.js.publish(subject, b"\xff no call")
+        foreign = caller.make("get_weather", {"city": "Oslo"})
+        await caller.publish(foreign)
+        await caller.result(foreign.key)
+        await caller.call("calculator", {"expression": "1"})
+    assert await caller.stored("tool_dead") == 1

@@ -49,7 +49,7 @@ class Delivery:
     approval: bool = False
 
 
-def decide(delivery: Delivery, now: float) -> Verdict:  # noqa: PLR0911  # a line per verdict
+def decide(delivery: Delivery, now: float) -> Verdict:  # a line per verdict
     """The verdict at `now`, in Unix seconds."""
     if delivery.state in {State.DONE, State.EXPIRED}:
         return Verdict.DUPLICATE

@@ -1,0 +1,87 @@
+import json
+from pathlib import Path
+
+import pytest
+from catenary_tool_dispatch.arguments import ArgumentCheck, SchemaRefusedError
+from catenary_tool_dispatch.executors import build
+from catenary_tool_dispatch.registry import RegistryError, load
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "tools.toml"
+    path.write_text(text)
+    return path
+
+
+def test_the_demo_registry_offers_three_tools_that_can_be_built() -> None:
+    tools = load()
+    assert list(tools) == ["get_weather", "calculator", "current_time"]
+    for tool in tools.values():
+        build(tool.spec)
+
+
+def test_a_schema_may_stand_in_a_file_beside(tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text(json.dumps({"type": "object", "required": ["x"]}))
+    tools = load(write(tmp_path, '[[tools]]\nname = "t"\ncommand = ["cat"]\nschema = "s.json"\n'))
+    assert "x" in tools["t"].check(b"{}").problem
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "said"),
+    [
+        ('[[tool]]\nname = "t"', "tool", "did you mean 'tools'"),
+        ('tools = "t"', "tools", "[[tools]]"),
+        ("tools = [1]", "tools[0]", "table"),
+        ('[[tools]]\nname = "t"\ncomand = ["x"]', "tools[0].comand", "did you mean 'command'"),
+        ('[[tools]]\ncommand = ["x"]', "tools[0]", "`name`"),
+        ('[[tools]]\nname = ""\ncommand = ["x"]', "tools[0].name", "length"),
+        ('[[tools]]\nname = "t"', "tools[0]", "`python` and `command`"),
+        ('[[tools]]\nname = "t"\npython = "a:b"\ncommand = ["x"]', "tools[0]", "`python` and `command`"),
+        ('[[tools]]\nname = "t"\ncommand = ["x"]\ntimeout_s = 0', "tools[0].timeout_s", "> 0"),
+        ('[[tools]]\nname = "t"\ncommand = "x"', "tools[0].command", "array"),
+        ('[[tools]]\nname = "t"\ncommand = ["x"]\nschema = { type = "objekt" }', "tools[0].schema", "objekt"),
+        ('[[tools]]\nname = "t"\ncommand = ["x"]\nschema = "none.json"', "tools[0].schema", "none.json"),
+        (
+            '[[tools]]\nname = "t"\ncommand = ["x"]\n[[tools]]\nname = "t"\ncommand = ["x"]',
+            "tools[1].name",
+            "stands twice",
+        ),
+        ("tools = [", "registry", "tools.toml"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_the_place_named(tmp_path: Path, text: str, field: str, said: str) -> None:
+    with pytest.raises(RegistryError) as caught:
+        load(write(tmp_path, text))
+    assert caught.value.field == field
+    assert said in caught.value.message
+
+
+@pytest.mark.parametrize("key", ["$ref", "$dynamicRef"])
+def test_a_schema_that_refers_outside_itself_is_refused(key: str) -> None:
+    with pytest.raises(SchemaRefusedError, match="inside the schema"):
+        ArgumentCheck({"properties": {"a": [{key: "https://example.org/schema.json"}][0]}})
+
+
+def test_a_schema_may_refer_to_itself() -> None:
+    check = ArgumentCheck({"$defs": {"n": {"type": "integer"}}, "properties": {"a": {"$ref": "#/$defs/n"}}})
+    assert check(b'{"a": 1}').values == {"a": 1}
+    assert "arguments.a" in check(b'{"a": "x"}').problem
+
+
+def test_a_parameter_may_be_called_ref() -> None:
+    assert not ArgumentCheck({"properties": {"$ref": {"type": "string"}}})(b'{"$ref": "x"}').problem
+
+
+@given(st.binary())
+def test_no_bytes_make_the_check_raise(data: bytes) -> None:
+    check = ArgumentCheck({"type": "object", "properties": {"a": {"type": "integer"}}})
+    arguments = check(data)
+    assert arguments.problem or isinstance(arguments.values, dict)
+
+
+def test_deep_arguments_are_a_problem_not_a_crash() -> None:
+    recursive = {"$defs": {"n": {"properties": {"a": {"$ref": "#/$defs/n"}}}}, "$ref": "#/$defs/n"}
+    for depth in (400, 100_000):
+        assert ArgumentCheck(recursive)(b'{"a":' * depth + b"1" + b"}" * depth).problem
