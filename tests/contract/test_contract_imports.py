@@ -22,6 +22,7 @@ TEST_TOOLS = {
     "opentelemetry-proto",
     "transformers",
     "jsonschema",
+    "uvloop",
 }
 """What tests of any member may use: the development group."""
 

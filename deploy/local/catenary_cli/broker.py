@@ -1,4 +1,8 @@
-"""The mesh's own nats-server: JetStream, 8 MB messages, loopback, and a password that only this user can read."""
+"""The mesh's own nats-server: JetStream, 8 MB messages, loopback, and passwords that only this user can read.
+
+Each service has a user of its own with the rights of the permission matrix; `catenary` is the person at the terminal,
+who may do everything.
+"""
 
 import json
 import secrets
@@ -6,49 +10,58 @@ import shutil
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from catenary_protocols.bus.permissions import rights
+from catenary_protocols.bus.subjects import SERVICES, Role, Subjects
 
 from catenary_cli.processes import LaunchError, Plan
 
 USER = "catenary"
 INSTANCE = "nats-server"
+MAX_PAYLOAD = 8 * 1024 * 1024
+ANSWERS_S = "1h"
 
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """Where a nats-server of our own keeps its things, and on which port it listens."""
+    """Where a nats-server of our own keeps its things, on which port it listens, and who may come in."""
 
     directory: Path
     port: int
-    password: str
+    passwords: Mapping[str, str]
 
     @classmethod
     def at(cls, directory: Path, port: int) -> "Broker":
-        """A broker that keeps its store and password in `directory`; `port` when it is free, else another."""
+        """A broker that keeps its store and passwords in `directory`; on `port` when it is free, else another."""
         directory.mkdir(parents=True, exist_ok=True)
         directory.chmod(0o700)
-        secret = directory / "password"
-        if not secret.exists():
-            _private(secret, secrets.token_urlsafe(18))
-        return cls(directory, port if port and _is_free(port) else free_ports(1)[0], secret.read_text().strip())
+        file = directory / "passwords.json"
+        if not file.exists():
+            _private(file, json.dumps({user: secrets.token_urlsafe(18) for user in (USER, *SERVICES)}, indent=2))
+        return cls(directory, port if port and _is_free(port) else free_ports(1)[0], json.loads(file.read_bytes()))
 
-    @property
-    def url(self) -> str:
-        """With credentials."""
-        return f"nats://{USER}:{self.password}@127.0.0.1:{self.port}"
+    def url(self, user: str = USER) -> str:
+        """With the credentials of a service, or of the person at the terminal."""
+        return f"nats://{user}:{self.passwords[user]}@127.0.0.1:{self.port}"
 
-    def plan(self) -> Plan:
+    def plan(self, subjects: Subjects) -> Plan:
         """Its process; writes the configuration."""
         config = self.directory / "nats.conf"
-        _private(
-            config,
-            f'listen: "127.0.0.1:{self.port}"\n'
-            f'server_name: "catenary-{self.port}"\n'
-            "max_payload: 8MB\n"
-            f"jetstream {{ store_dir: {json.dumps(str(self.directory / 'jetstream'))} }}\n"
-            f'authorization {{ user: "{USER}", password: "{self.password}" }}\n',
-        )
+        everyone = [
+            {"user": USER, "password": self.passwords[USER]},
+            *(self._user(role, subjects) for role in SERVICES),
+        ]
+        settings = {
+            "listen": f"127.0.0.1:{self.port}",
+            "server_name": f"catenary-{self.port}",
+            "max_payload": MAX_PAYLOAD,
+            "jetstream": {"store_dir": str(self.directory / "jetstream")},
+            "authorization": {"users": everyone},
+        }
+        _private(config, json.dumps(settings, indent=2))
         return Plan(
             service=INSTANCE,
             instance=INSTANCE,
@@ -56,6 +69,15 @@ class Broker:
             drain_s=5.0,
             death_signal=signal.SIGTERM,
         )
+
+    def _user(self, role: Role, subjects: Subjects) -> dict[str, object]:
+        of = rights(role, subjects)
+        permissions = {
+            "publish": {"allow": of.publish},
+            "subscribe": {"allow": of.subscribe},
+            **({"allow_responses": {"max": -1, "expires": ANSWERS_S}} if of.answers else {}),
+        }
+        return {"user": role, "password": self.passwords[role], "permissions": permissions}
 
 
 def _private(path: Path, text: str) -> None:

@@ -32,7 +32,8 @@ class Mesh:
     """What runs. `running` starts and ends it.
 
     Attributes:
-        broker: URL with credentials.
+        broker: URL with the credentials of the person at the terminal.
+        url_of: URL with those of a service.
         nats: the broker's process, None when it is somebody else's.
         services: in the order in which they are drained.
     """
@@ -42,6 +43,7 @@ class Mesh:
         self.say = say
         self.port = claim(options.host, options.port)
         self.broker = options.broker
+        self.url_of: Callable[[str], str] = lambda _: options.broker
         self.nats: Child | None = None
         self.services: list[Child] = []
 
@@ -60,7 +62,7 @@ class Mesh:
         if not self.broker:
             await self._start_broker()
         await _provision(self.broker, self.options)
-        self.services = [self._child(plan) for plan in plan_services(self.options, self.broker, self.port)]
+        self.services = [self._child(plan) for plan in plan_services(self.options, self.url_of, self.port)]
         for child in self.services:
             await child.start()
         await self._until_ready()
@@ -105,7 +107,8 @@ class Mesh:
 
     async def _start_broker(self) -> None:
         broker = Broker.at(self.options.data_dir.resolve() / "nats", self.options.flags.nats_port)
-        self.broker, self.nats = broker.url, self._child(broker.plan())
+        self.url_of, self.broker = broker.url, broker.url()
+        self.nats = self._child(broker.plan(self.options.subjects))
         await self.nats.start()
         deadline = asyncio.get_running_loop().time() + BROKER_S
         while True:

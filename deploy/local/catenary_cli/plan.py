@@ -3,7 +3,7 @@
 import json
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,8 @@ MODULES = {
     "worker": "catenary_worker",
 }
 ANYWHERE = {"0.0.0.0", "::"}  # noqa: S104  # compared with, not bound
+UrlOf = Callable[[str], str]
+"""Broker URL of a service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class Job:
     flags: tuple[str, ...] = ()
 
 
-def plan_services(options: Options, broker: str, port: int) -> list[Plan]:
+def plan_services(options: Options, url_of: UrlOf, port: int) -> list[Plan]:
     """One process for each service, and the workers of each model. On a shared broker, names get a suffix."""
     mark = f"-{secrets.token_hex(2)}" if options.broker else ""
     host = "127.0.0.1" if options.host in ANYWHERE else options.host
@@ -40,9 +42,9 @@ def plan_services(options: Options, broker: str, port: int) -> list[Plan]:
     others = [Job(name, f"{name}{mark}") for name in MODULES if name not in {"frontend", "worker"}]
     others += _workers(options, mark)
     return [
-        _plan(options, broker, front, f"http://{host}:{port}"),
+        _plan(options, url_of, front, f"http://{host}:{port}"),
         *(
-            _plan(options, broker, job, f"http://{options.common.host}:{admin}", f"--admin-port={admin}")
+            _plan(options, url_of, job, f"http://{options.common.host}:{admin}", f"--admin-port={admin}")
             for job, admin in zip(others, free_ports(len(others)), strict=True)
         ),
     ]
@@ -68,7 +70,7 @@ def _worker_flags(model: Model, *, sim_script: bool) -> tuple[str, ...]:
     return tuple(f"--{name}={value}" for name, value in given.items() if value)
 
 
-def _plan(options: Options, broker: str, job: Job, url: str, *flags: str) -> Plan:
+def _plan(options: Options, url_of: UrlOf, job: Job, url: str, *flags: str) -> Plan:
     config = options.flags.config
     return Plan(
         service=job.service,
@@ -83,7 +85,7 @@ def _plan(options: Options, broker: str, job: Job, url: str, *flags: str) -> Pla
             *job.flags,
             *flags,
         ),
-        environment={**options.flags.environment, "CATENARY_NATS": broker},
+        environment={**options.flags.environment, "CATENARY_NATS": url_of(job.service)},
         url=f"{url}/ready",
         drain_s=options.common.drain_s,
     )

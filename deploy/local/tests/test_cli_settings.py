@@ -11,6 +11,7 @@ from catenary_cli.models import EMBEDDED, Model, read_models
 from catenary_cli.options import Flags, resolve
 from catenary_cli.plan import plan_services
 from catenary_cli.processes import LaunchError
+from catenary_protocols.bus.subjects import SERVICES, Subjects
 from catenary_runtime.config import ConfigError
 
 FILE = """
@@ -92,25 +93,26 @@ def test_a_name_may_stand_once() -> None:
 
 def test_the_plan_names_every_process_once_and_hides_the_password(file: Path) -> None:
     options = resolve(Flags(config=str(file), port=0, sim_script=True), {})
-    plans = plan_services(options, "nats://user:secret@127.0.0.1:1", 1234)
+    plans = plan_services(options, lambda service: f"nats://{service}:secret@127.0.0.1:1", 1234)
     assert [plan.service for plan in plans] == [
         *("frontend", "tokenizer", "router", "kv-indexer", "tool-dispatch"),
         *["worker"] * 6,
     ]
     assert len({plan.instance for plan in plans}) == len({plan.url for plan in plans}) == len(plans)
     assert not any("secret" in word for plan in plans for word in plan.command)
-    assert {plan.environment["CATENARY_NATS"] for plan in plans} == {"nats://user:secret@127.0.0.1:1"}
+    assert all(plan.environment["CATENARY_NATS"] == f"nats://{plan.service}:secret@127.0.0.1:1" for plan in plans)
     assert "--sim-script=true" in plans[-1].command
     engine_options = next(word for word in plans[-1].command if word.startswith("--engine-options="))
     assert json.loads(engine_options.partition("=")[2]) == {"threads": 2}
 
 
-def test_the_password_is_this_users_and_stays(tmp_path: Path) -> None:
+def test_passwords_are_this_users_alone_and_stay(tmp_path: Path) -> None:
     first, second = Broker.at(tmp_path / "nats", 0), Broker.at(tmp_path / "nats", 0)
-    first.plan()
-    assert first.password == second.password
-    assert first.password in first.url
-    for name in ("password", "nats.conf"):
+    first.plan(Subjects())
+    assert first.passwords == second.passwords
+    assert len(set(first.passwords.values())) == len(SERVICES) + 1
+    assert first.url("router") == f"nats://router:{first.passwords['router']}@127.0.0.1:{first.port}"
+    for name in ("passwords.json", "nats.conf"):
         assert stat.S_IMODE((tmp_path / "nats" / name).stat().st_mode) == 0o600
 
 

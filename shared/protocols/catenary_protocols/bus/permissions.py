@@ -6,7 +6,7 @@ needs, an inbox for answers, and, if it is asked, the right to answer.
 
 from dataclasses import dataclass
 
-from catenary_protocols.bus.subjects import CHANNELS, SERVICES, Role, Subjects
+from catenary_protocols.bus.subjects import CHANNELS, SERVICES, Channel, Role, Subjects
 
 ROLES: tuple[Role, ...] = (*SERVICES, "executor", "approver", "operator", "test")
 INBOX = "_INBOX.>"
@@ -29,7 +29,7 @@ def rights(role: Role, subjects: Subjects) -> Rights:
     """Of one role in one namespace."""
     sends = [channel for channel in CHANNELS.values() if role in channel.senders]
     hears = [channel for channel in CHANNELS.values() if role in channel.receivers]
-    publish = [*(subjects.to(channel.name) for channel in sends), *_jetstream(role, subjects)]
+    publish = [*(_sent(channel, role, subjects) for channel in sends), *_jetstream(role, subjects)]
     subscribe = [INBOX, *(subjects.to(channel.name) for channel in hears)]
     if role in SERVICES:
         subscribe.append("$SRV.>")
@@ -40,6 +40,11 @@ def rights(role: Role, subjects: Subjects) -> Rights:
         subscribe.append(subjects.everything())
     answers = role in SERVICES or any(channel.kind == "request" for channel in hears)
     return Rights(tuple(publish), tuple(subscribe), answers)
+
+
+def _sent(channel: Channel, role: Role, subjects: Subjects) -> str:
+    """A service beats in its own name only."""
+    return subjects.to(channel.name, service=role) if channel.name == "beat" else subjects.to(channel.name)
 
 
 def _jetstream(role: Role, subjects: Subjects) -> list[str]:
