@@ -13,6 +13,7 @@ from catenary_runtime.models import fetch_model
 from catenary_tokenizers import ModelDirectoryError, ModelTokenizer, load
 
 log = structlog.get_logger()
+RETRY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class Models:
                 self._loaded[card.card] = await asyncio.to_thread(open_model, card, directory)
             except (TransportError, ModelDirectoryError, UnknownFormat, OSError) as error:
                 log.warning("model.not_loaded", model=card.model, card=card.card, error=str(error))
+                asyncio.get_running_loop().call_later(RETRY_S, self.want, card)
                 continue
             log.info("model.loaded", model=card.model, card=card.card, parser=card.parser)
 

@@ -1,17 +1,25 @@
-"""Stop strings on visible text. The rule: hold back only what may still become a stop string, and nothing more."""
+"""Stop strings on visible text. The rule: hold back only what may still become a stop string, and nothing more.
+
+The stop string that is complete first wins, the longer of two that end together: so it does not matter how text is cut.
+"""
 
 
 class StopMatcher:
-    """Finds the earliest of some stop strings in a text that comes in pieces.
+    """Finds the first of some stop strings in a text that comes in pieces.
+
+    Args:
+        stops: the strings; empty ones never match.
+        include: whether the stop string found is shown.
 
     Attributes:
         matched: the stop string found, or None.
     """
 
-    __slots__ = ("_held", "_stops", "matched")
+    __slots__ = ("_held", "_include", "_stops", "matched")
 
-    def __init__(self, stops: tuple[str, ...]) -> None:
+    def __init__(self, stops: tuple[str, ...], *, include: bool = False) -> None:
         self._stops = tuple(stop for stop in stops if stop)
+        self._include = include
         self._held = ""
         self.matched: str | None = None
 
@@ -20,11 +28,11 @@ class StopMatcher:
         if self.matched is not None:
             return ""
         text = self._held + text
-        found = min(((at, -len(stop), stop) for stop in self._stops if (at := text.find(stop)) >= 0), default=None)
+        found = min(((at + len(stop), at, stop) for stop in self._stops if (at := text.find(stop)) >= 0), default=None)
         if found is not None:
-            self.matched = found[2]
+            end, start, self.matched = found
             self._held = ""
-            return text[: found[0]]
+            return text[: end if self._include else start]
         keep = max((_overlap(text, stop) for stop in self._stops), default=0)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
