@@ -1,0 +1,17 @@
+"""Prints every tool call as it is decoded: `python observer.py nats://user:password@host:4222`."""
+
+import asyncio
+import sys
+
+import nats
+
+
+async def main(url: str, mesh: str = "catenary.v1") -> None:
+    nc = await nats.connect(url)
+    calls = await nc.subscribe(f"{mesh}.tool.call.>")
+    print(f"watching {calls.subject}, {1000 * await nc.rtt():.1f} ms from the broker", flush=True)
+    async for msg in calls.messages:
+        print(msg.subject, msg.data.decode(), flush=True)
+
+
+asyncio.run(main(*sys.argv[1:]))
