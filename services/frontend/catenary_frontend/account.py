@@ -36,6 +36,7 @@ class Account:
     model: str
     session: str
     stream: bool
+    request_id: str
     span: telemetry.Span
     tell: Callable[[TurnFact], None]
     began: float = field(default_factory=time.perf_counter)
@@ -89,6 +90,7 @@ class Account:
         log.info(
             "turn.done",
             turn=self.turn_id,
+            request=self.request_id,
             api=self.api,
             model=self.model,
             session=self.session,

@@ -36,7 +36,7 @@ class Pace:
 class Exchange:
     """`turns.Client` over HTTP. `stop` cancels the turn when the client does not want it any more."""
 
-    __slots__ = ("_account", "_api", "_encoder", "_hold", "_outlet", "_pace", "_request_id", "_stop", "_wrote_at")
+    __slots__ = ("_account", "_api", "_clock", "_encoder", "_hold", "_outlet", "_pace", "_stop", "_wrote_at")
 
     def __init__(
         self,
@@ -45,7 +45,6 @@ class Exchange:
         encoder: Encoder,
         outlet: Outlet,
         account: Account,
-        request_id: str,
         pace: Pace,
         stop: Callable[[str], None],
     ) -> None:
@@ -54,9 +53,9 @@ class Exchange:
         self._encoder = encoder
         self._outlet = outlet
         self._account = account
-        self._request_id = request_id
         self._pace = pace
         self._stop = stop
+        self._clock = loop.time
         self._wrote_at = loop.time()
         self._hold = loop.call_later(pace.hold_s, self._open) if account.stream else None
 
@@ -98,7 +97,7 @@ class Exchange:
         self._open()
         if not data and not ended:
             return
-        self._wrote_at = asyncio.get_running_loop().time()
+        self._wrote_at = self._clock()
         self._outlet.write(data, last=ended)
         if self._outlet.overrun and not self._outlet.ended:
             self._cut()
@@ -124,7 +123,7 @@ class Exchange:
 
     def _refuse(self, error: ErrorInfo) -> None:
         self._release()
-        self._whole(status_of(error), self._api.error(error, self._request_id), headers_for(error))
+        self._whole(status_of(error), self._api.error(error, self._account.request_id), headers_for(error))
 
     def _whole(self, status: int, body: bytes, more: Sequence[tuple[bytes, bytes]]) -> None:
         length = (b"content-length", b"%d" % len(body))
@@ -134,7 +133,7 @@ class Exchange:
 
     def _own_headers(self) -> Headers:
         account = self._account
-        headers = [(b"x-request-id", self._request_id.encode()), (b"x-catenary-turn-id", account.turn_id.encode())]
+        headers = [(b"x-request-id", account.request_id.encode()), (b"x-catenary-turn-id", account.turn_id.encode())]
         if account.worker:
             headers.append((b"x-catenary-worker", account.worker.encode()))
         headers.append((b"server-timing", account.server_timing().encode()))

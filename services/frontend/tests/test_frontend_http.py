@@ -1,4 +1,5 @@
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -6,8 +7,10 @@ from typing import Any
 import openai
 import pytest
 from catenary_frontend.testing import ScriptedTokenizer, Stand, running_frontend
+from catenary_protocols.bus.codec import Decoder
 from catenary_protocols.bus.messages import Refused
 from catenary_protocols.bus.subjects import Subjects
+from catenary_protocols.bus.tool_plane import TurnFact
 from catenary_protocols.errors import ErrorInfo
 from catenary_protocols.turn_events import (
     Accepted,
@@ -23,6 +26,7 @@ from catenary_protocols.turn_events import (
     Usage,
 )
 from catenary_runtime.testing import NatsServer
+from nats.aio.msg import Msg
 
 ASK: dict[str, Any] = {"model": "org/m", "messages": [{"role": "user", "content": "Tide at Ayr?"}]}
 END = Finished(reason="stop", usage=Usage(prompt_tokens=5, completion_tokens=3, cached_tokens=4))
@@ -199,6 +203,64 @@ async def test_paths_methods_and_encodings_that_are_not_there(stand: Stand) -> N
     packed = await stand.http.post("/v1/chat/completions", content=b"x", headers={"content-encoding": "rot13"})
     found = [(one.status_code, one.json()["error"]["code"]) for one in (unknown, wrong, packed)]
     assert found == [(404, "not_found"), (405, "method_not_allowed"), (415, "unsupported_encoding")]
+
+
+async def test_a_packed_body_is_unpacked_within_the_limit(stand: Stand, tokenizer: ScriptedTokenizer) -> None:
+    packed = {"content-encoding": "gzip"}
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(said_by(tokenizer, *TURN))
+        body = gzip.compress(json.dumps(ASK).encode())
+        assert (await stand.http.post("/v1/chat/completions", content=body, headers=packed)).status_code == 200
+    for content, status in ((gzip.compress(b" " * 8_000_000), 413), (b"plain", 400), (body[:-9], 400)):
+        answer = await stand.http.post("/v1/chat/completions", content=content, headers=packed)
+        assert answer.status_code == status
+
+
+async def test_observers_hear_of_a_turn_without_its_content(stand: Stand, tokenizer: ScriptedTokenizer) -> None:
+    facts: list[TurnFact] = []
+    decode = Decoder(TurnFact, json=True)
+    done = asyncio.Event()
+
+    def heard(msg: Msg) -> None:
+        facts.append(decode(msg.data))
+        if facts[-1].what == "finished":
+            done.set()
+
+    await tokenizer.bus.subscribe(tokenizer.bus.subjects.to("observe"), heard)
+    await tokenizer.bus.nc.flush()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(said_by(tokenizer, *TURN))
+        await stand.http.post("/v1/chat/completions", json=ASK)
+    await done.wait()
+    assert [fact.what for fact in facts] == ["accepted", "started", "finished"]
+    assert (facts[-1].worker, facts[-1].completion_tokens, facts[-1].code) == ("w1", 3, "ok")
+
+
+async def test_the_callers_trace_goes_on_over_the_bus(stand: Stand, tokenizer: ScriptedTokenizer) -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    headers: list[dict[str, str] | None] = []
+    subject = tokenizer.bus.subjects.to("turn", tokenizer=tokenizer.name)
+    await tokenizer.bus.subscribe(subject, lambda msg: headers.append(msg.headers))
+    await tokenizer.bus.nc.flush()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(said_by(tokenizer, *TURN))
+        await stand.http.post("/v1/chat/completions", json=ASK, headers={"traceparent": trace})
+    assert headers[0] is not None
+    assert headers[0]["traceparent"].split("-")[1] == trace.split("-")[1]
+
+
+async def test_asked_to_stop_it_finishes_what_runs_and_takes_no_more(
+    nats_server: NatsServer, subjects: Subjects
+) -> None:
+    async with running_frontend(nats_server, subjects) as stand, stand.tokenizer() as tokenizer:
+        asking = asyncio.create_task(stand.http.post("/v1/chat/completions", json=ASK))
+        turn = (await tokenizer.request()).turn.turn_id
+        stand.frontend.stopping.set()
+        await stand.until(lambda: stand.frontend.draining)
+        late = await stand.http.post("/v1/chat/completions", json=ASK)
+        assert (late.status_code, late.json()["error"]["code"]) == (503, "draining")
+        tokenizer.say(turn, *TURN)
+        assert (await asking).status_code == 200
 
 
 async def test_models_in_the_shape_of_the_caller(stand: Stand) -> None:

@@ -1,6 +1,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from catenary_protocols.apis.chat import CHAT
 from catenary_protocols.conversation import (
@@ -64,6 +65,9 @@ REFUSED = [
     (body(presence_penalty=3), "invalid_value", "presence_penalty"),
     (body(stop=""), "invalid_value", "stop"),
     (body(stop=["a", 1]), "invalid_value", "stop[1]"),
+    (body(logit_bias={"-1": 1}), "invalid_value", "logit_bias"),
+    (body(logit_bias={"99999999999999999999": 1}), "invalid_value", "logit_bias"),
+    (body(logit_bias={"1": 101}), "invalid_value", "logit_bias[...]"),
     (body(n=0), "invalid_value", "n"),
     (body(n=2), "unsupported", "n"),
     (body(logprobs=True), "unsupported", "logprobs"),
@@ -107,8 +111,10 @@ def test_bad_input_is_refused_and_names_the_field(raw: bytes, code: str, field: 
 
 
 def status_of(raw: bytes) -> int:
+    """The status a body would get; what is accepted must be fit to travel on the bus."""
     try:
-        CHAT.read(raw)
+        draft = CHAT.read(raw)
+        msgspec.msgpack.encode((draft.conversation, draft.sampling, draft.hints, draft.session, draft.user))
     except RequestError as error:
         return kind_of(error.code).status
     return 200

@@ -4,6 +4,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 
+import structlog
 from catenary_protocols.apis.api import Api, Draft
 from catenary_protocols.apis.session import session_of
 from catenary_protocols.bus.codec import encode_json
@@ -26,6 +27,8 @@ from catenary_frontend.metrics import REQUESTS
 from catenary_frontend.outlet import Outlet
 from catenary_frontend.turns import OpenTurn
 
+log = structlog.get_logger()
+
 
 def turn_endpoint(api: Api, edge: Edge) -> Callable[[Request], Awaitable[Response]]:
     """The endpoint of one API."""
@@ -37,6 +40,7 @@ def turn_endpoint(api: Api, edge: Edge) -> Callable[[Request], Awaitable[Respons
             _check(draft, edge.catalog.find(draft.model), draining=edge.health.stopping)
         except CatenaryError as error:
             REQUESTS.labels(api=api.name, model="", code=error.code).inc()
+            log.info("turn.refused", request=request_id_of(request.scope), code=error.code, field=error.field)
             raise
         return TurnResponse(api, edge, request, draft, tenant)
 
@@ -103,13 +107,21 @@ class TurnResponse(Response):
             _attributes(request, stream=draft.stream),
             kind=telemetry.SpanKind.SERVER,
         )
-        account = Account(turn_id, self._api.name, draft.model, session, draft.stream, span, self._tell)
+        account = Account(
+            turn_id=turn_id,
+            api=self._api.name,
+            model=draft.model,
+            session=session,
+            stream=draft.stream,
+            request_id=request_id_of(scope),
+            span=span,
+            tell=self._tell,
+        )
         exchange = Exchange(
             api=self._api,
             encoder=self._api.encoder(draft, turn_id, int(now)),
             outlet=Outlet(raw_send(scope), edge.spawn, edge.settings.slow_reader_bytes),
             account=account,
-            request_id=request_id_of(scope),
             pace=Pace(edge.settings.hold_s, edge.settings.heartbeat_s),
             stop=self._stop,
         )

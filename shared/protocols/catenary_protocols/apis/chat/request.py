@@ -10,6 +10,7 @@ from catenary_protocols.wire import Wire
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
+TokenId = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 JsonObject = Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
 StopString = Annotated[str, Meta(min_length=1, max_length=1024)]
 
@@ -180,7 +181,7 @@ class ChatRequest(Wire, frozen=True):
     repetition_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
     stop: StopString | Annotated[list[StopString], Meta(max_length=64)] | None = None
     ignore_eos: bool | None = None
-    logit_bias: dict[int, Annotated[float, Meta(ge=-100, le=100)]] | None = None
+    logit_bias: dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]] | None = None
     logprobs: bool | None = None
     n: Annotated[int, Meta(ge=1, le=128)] | None = None
     response_format: ResponseFormat | None = None
