@@ -7,6 +7,7 @@ from catenary_tokenizers.ids import pack, unpack
 from catenary_tokenizers.load import embedded_path, load
 from catenary_tokenizers.model import ModelTokenizer, Rendered
 from catenary_tokenizers.segments import CacheStats
+from catenary_tokenizers.turn_memory import RememberedTurn, TurnMemory, scope_of
 from catenary_tokenizers.vocabulary import ControlToken
 
 __all__ = [
@@ -16,13 +17,16 @@ __all__ = [
     "ModelDirectoryError",
     "ModelTokenizer",
     "PromptError",
+    "RememberedTurn",
     "Rendered",
     "TemplateLimitError",
     "TokenizerError",
+    "TurnMemory",
     "block_hashes",
     "embedded_path",
     "load",
     "pack",
     "root_hash",
+    "scope_of",
     "unpack",
 ]

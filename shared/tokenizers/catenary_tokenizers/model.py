@@ -13,6 +13,9 @@ from catenary_tokenizers.encode import PlainEncoder
 from catenary_tokenizers.ids import pack
 from catenary_tokenizers.safety import Shield, longest_of
 from catenary_tokenizers.segments import CacheStats, SegmentCache
+from catenary_tokenizers.shape import call_arguments
+from catenary_tokenizers.splice import MarkedPrompt, assemble
+from catenary_tokenizers.turn_memory import TurnMemory
 from catenary_tokenizers.vocabulary import AddedToken
 
 __all__ = ["ModelTokenizer", "Rendered"]
@@ -28,10 +31,14 @@ class Rendered:
     Attributes:
         text: what the model reads, control tokens spelled out.
         marked: the same with the marks that keep content from becoming control tokens.
+        calls: arguments of the conversation's calls, as they were given.
+        answers: how many messages of the assistant's it holds.
     """
 
     text: str
     marked: str
+    calls: tuple[object, ...] = ()
+    answers: int = 0
 
 
 class ModelTokenizer:
@@ -87,6 +94,11 @@ class ModelTokenizer:
         """Hits, misses and size of the segment cache."""
         return self._cache.stats
 
+    def clear_cache(self) -> None:
+        """Forget all segments and counts."""
+        self._cache.clear()
+        self._first_cache.clear()
+
     def render(
         self,
         messages: Sequence[Mapping[str, object]],
@@ -110,11 +122,32 @@ class ModelTokenizer:
         """
         template = self.tool_template if tools else self.template
         marked = template.render(messages, tools, self._shield, now, kwargs)
-        return Rendered(text=self._shield.clean(marked), marked=marked)
+        return Rendered(
+            text=self._shield.clean(marked),
+            marked=marked,
+            calls=call_arguments(messages),
+            answers=sum(message["role"] == "assistant" for message in messages),
+        )
 
-    def encode_prompt(self, rendered: Rendered) -> bytes:
-        """Ids of a rendered prompt: control tokens only where the template wrote them."""
-        return self._encode(rendered.marked)
+    def encode_prompt(self, rendered: Rendered, memory: TurnMemory | None = None, scope: bytes = b"") -> bytes:
+        """Ids of a rendered prompt: control tokens only where the template wrote them.
+
+        Args:
+            rendered: from `render`.
+            memory: answers whose generated ids take the place of their re-encoding.
+            scope: who may share them; see `scope_of`.
+        """
+        if memory is None:
+            return self._encode(rendered.marked)
+        prompt = MarkedPrompt(
+            parts=self._parts(rendered.marked),
+            encode=self._encode_part,
+            clean=self._shield.clean,
+            escape=self._shield.escape,
+            calls=rendered.calls,
+            answers=rendered.answers,
+        )
+        return assemble(prompt, memory, scope)
 
     def encode(self, text: str, *, special: bool, begin: bool = False) -> bytes:
         """Ids of a text.
@@ -136,18 +169,23 @@ class ModelTokenizer:
         return Detokenizer(self.table, prompt)
 
     def _encode(self, marked: str) -> bytes:
+        return b"".join([self._encode_part(part, at) for at, part in enumerate(self._parts(marked)) if part])
+
+    def _parts(self, marked: str) -> list[str]:
+        """Plain text at even places, control tokens at odd ones."""
         parts = self._split(marked)
         if self._strips:
             self._strip(parts)
-        out = []
-        for at, part in enumerate(parts):
-            if at % 2:
-                out.append(self._packed[part])
-            elif part:
-                first = not self._same_start and at == 0
-                cache = self._first_cache if first else self._cache
-                out.append(cache.get(part, self._encode_first if first else self._encode_later))
-        return b"".join(out)
+        return parts
+
+    def _encode_part(self, part: str, at: int) -> bytes:
+        if at % 2:
+            return self._packed[part]
+        if not part:
+            return b""
+        if at == 0 and not self._same_start:
+            return self._first_cache.get(part, self._encode_first)
+        return self._cache.get(part, self._encode_later)
 
     def _encode_first(self, part: str) -> bytes:
         return self._first.encode(self._shield.clean(part))

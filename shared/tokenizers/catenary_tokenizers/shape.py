@@ -16,7 +16,7 @@ from catenary_tokenizers.order import order_messages
 from catenary_tokenizers.safety import Shield
 from catenary_tokenizers.traits import Traits
 
-__all__ = ["CLOSE_THINK", "OPEN_THINK", "shape_messages", "shape_tools"]
+__all__ = ["CLOSE_THINK", "OPEN_THINK", "call_arguments", "shape_messages", "shape_tools"]
 
 Message = dict[str, Any]
 
@@ -47,6 +47,12 @@ def shape_messages(messages: Iterable[Mapping[str, object]], traits: Traits, shi
         else:
             shaped.append({**_others(message, shield), "role": role, "content": _content(message, traits, shield)})
     return order_messages(shaped, traits)
+
+
+def call_arguments(messages: Iterable[Mapping[str, object]]) -> tuple[object, ...]:
+    """Arguments of all calls of a conversation, as they were given."""
+    calls: list[Any] = [call for message in messages if message.get("tool_calls") for call in message["tool_calls"]]  # type: ignore[attr-defined]
+    return tuple(call["function"].get("arguments") for call in calls)
 
 
 class _CallIds:

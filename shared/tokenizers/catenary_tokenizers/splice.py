@@ -1,0 +1,150 @@
+"""Putting remembered answers into a prompt.
+
+The prompt comes as parts: plain text at even places, control tokens at odd ones. Where the ids before an answer are
+those of a remembered prompt, the answer's parts are compared with what was generated, one after the other: equal text
+takes the generated ids; text that differs only in how the JSON of a call is spelled does too; at the first other
+difference, tokens wholly inside the common text are taken and the rest is encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from xxhash import xxh3_128
+
+from catenary_tokenizers.detokenise import PieceTable
+from catenary_tokenizers.ids import TOKEN_BYTES, unpack
+from catenary_tokenizers.spelling import common_length, same_but_spelling
+from catenary_tokenizers.turn_memory import RememberedTurn, TurnMemory
+
+__all__ = ["MarkedPrompt", "assemble"]
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedPrompt:
+    """A rendered prompt and how its parts are encoded.
+
+    Attributes:
+        parts: the marked text, cut at its control tokens.
+        encode: ids of the part (or of the end of one) that stands at a place.
+        clean: takes marks out of a part.
+        escape: makes a clean text one that `encode` takes.
+        calls: arguments of the conversation's calls, as JSON text or parsed.
+        answers: how many messages of the assistant's it holds.
+    """
+
+    parts: Sequence[str]
+    encode: Callable[[str, int], bytes]
+    clean: Callable[[str], str]
+    escape: Callable[[str], str]
+    calls: Sequence[object]
+    answers: int
+
+
+def assemble(prompt: MarkedPrompt, memory: TurnMemory, scope: bytes) -> bytes:
+    """Ids of a prompt with remembered answers in it; `scope` as in `scope_of`."""
+    parts, encode = prompt.parts, prompt.encode
+    out: list[bytes] = []
+    hashed = xxh3_128(scope)
+    fresh = at = found = 0
+    while at < len(parts):
+        tail = _opening_at(parts, at, memory)
+        if tail is None:
+            out.append(encode(parts[at], at))
+            at += 1
+            continue
+        opening = encode(tail, at) if tail else b""
+        hashed.update(b"".join(out[fresh:]))
+        fresh = len(out)
+        before = hashed.copy()
+        before.update(opening)
+        turn = memory.find(before.digest())
+        if turn is None:
+            out.append(encode(parts[at], at))
+            at += 1
+            continue
+        out.append(opening)
+        answer = _Answer(prompt, at, len(tail), turn, memory.table)
+        at = answer.splice(out)
+        memory.count(answer.outcome)
+        found += 1
+    memory.count("unknown", prompt.answers - found)
+    return b"".join(out)
+
+
+def _opening_at(parts: Sequence[str], at: int, memory: TurnMemory) -> str | None:
+    """The text with which an answer's part begins, if one may begin in this part."""
+    if at == 0 or at % 2:
+        return None
+    tails = memory.openings.get(parts[at - 1], ())
+    return max((tail for tail in tails if parts[at].startswith(tail)), key=len, default=None)
+
+
+class _Answer:
+    """One remembered answer on its way into a prompt."""
+
+    def __init__(self, prompt: MarkedPrompt, at: int, skip: int, turn: RememberedTurn, table: PieceTable) -> None:
+        self._prompt = prompt
+        self._parts = prompt.parts
+        self._at = at
+        self._skip = skip
+        self._turn = turn
+        self._table = table
+        self.outcome = "hit"
+
+    def splice(self, out: list[bytes]) -> int:
+        """Write the answer's ids; the place of the next part to encode."""
+        texts = self._turn.texts
+        last = len(texts) - 1
+        for n, (text, ids) in enumerate(zip(texts, self._turn.ids, strict=True)):
+            place = self._at + n
+            if n % 2:
+                if place >= len(self._parts) or self._parts[place] != text:
+                    self.outcome = "hit" if n >= last - 1 else "reasoning" if n == 1 else "shape"
+                    return place
+                out.append(ids)
+            elif n == last and n > 0 and not text:
+                return place  # the answer ended with a control token: what follows is the template's
+            else:
+                marked = self._parts[place][self._skip if n == 0 else 0 :]
+                if marked == text or self._is_same(marked, text):
+                    out.append(ids)
+                    continue
+                self._splice_start(out, marked, ids, place)
+                return place + 1
+        return self._at + last + 1
+
+    def _is_same(self, marked: str, text: str) -> bool:
+        """Whether a part says what was generated, JSON of calls spelled anyhow; sets the outcome if not."""
+        rendered = self._prompt.clean(marked)
+        if rendered == text or same_but_spelling(rendered, text, self._prompt.calls):
+            return True
+        self.outcome = "arguments" if self._prompt.calls and "{" in text[: common_length(rendered, text)] else "text"
+        return False
+
+    def _splice_start(self, out: list[bytes], marked: str, ids: bytes, place: int) -> None:
+        """The tokens wholly inside what is rendered, then the rest of the part encoded."""
+        rendered = self._prompt.clean(marked)
+        kept = ids[: _tokens_inside(ids, rendered.encode("utf-8", "surrogatepass"), self._table) * TOKEN_BYTES]
+        if not kept and place == self._at:  # nothing was taken: the part as if nothing had been remembered
+            self.outcome = self.outcome if ids else "reasoning"
+            out[-1] = self._prompt.encode(self._parts[place], place)
+            return
+        head = b"".join(map(self._table.piece, unpack(kept))).decode()
+        out.append(kept)
+        if len(head) < len(rendered):
+            out.append(self._prompt.encode(self._prompt.escape(rendered[len(head) :]), place))
+
+
+def _tokens_inside(ids: bytes, text: bytes, table: PieceTable) -> int:
+    """How many of the tokens stand wholly inside `text`'s beginning, and end between two characters."""
+    kept = length = 0
+    for count, token in enumerate(unpack(ids), 1):
+        piece = table.piece(token)
+        if not text.startswith(piece, length):
+            break
+        length += len(piece)
+        if length == len(text) or text[length] & 0xC0 != 0x80:
+            kept = count
+    return kept
