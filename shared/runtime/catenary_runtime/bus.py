@@ -1,6 +1,6 @@
 """One connection to NATS, with the mesh's rules: publishing and callbacks never await, nothing leaves unchecked.
 
-While the connection is away, or after this process was frozen, messages are held *here* and nats-py is handed
+While the connection is away, or our own beats do not come back to us, messages are held *here* and nats-py is handed
 nothing: it would flush them before anyone could check whether this process is still entitled to speak. `Presence`
 decides what becomes of what is held: `release` it, or `discard` it under a new incarnation. What is held is bounded;
 the oldest is dropped first, and its receiver sees a gap and asks.
@@ -60,7 +60,7 @@ class Bus:
         self.instance = instance
         self.death_limit = death_limit
         self.alive_at = 0.0
-        """Loop time of the last sign that this process runs; set by `Presence`."""
+        """Loop time of our last beat that came back to us; set by `Presence`."""
         self.connected_at = 0.0
         self.lost_at = 0.0
         self.on_lost: Callable[[], None] = lambda: None
@@ -74,14 +74,14 @@ class Bus:
         self._inbox = f"_INBOX.{instance}"
         self._loop = asyncio.get_running_loop()
         self._js: JetStreamContext | None = None
+        self._refused = ""
 
     # --- connection ---------------------------------------------------------------------------------------------
 
     async def connect(self, within: float = 30.0) -> None:
         """Connect, trying for `within` seconds; raises `TransportError`."""
-        deadline = self._loop.time() + within
-        while True:
-            try:
+        try:
+            async with asyncio.timeout(within):
                 await self._nc.connect(
                     servers=self._url.split(","),
                     name=self.instance,
@@ -97,13 +97,9 @@ class Bus:
                     inbox_prefix=self._inbox,
                     allow_reconnect=True,
                 )
-                break
-            except (NatsError, OSError, TimeoutError) as error:
-                if self._loop.time() > deadline:
-                    raise TransportError(
-                        f"no broker at {redact(self._url)}: {error or type(error).__name__}"
-                    ) from error
-                await asyncio.sleep(0.2)
+        except (NatsError, OSError, TimeoutError) as error:
+            why = self._refused or str(error) or type(error).__name__
+            raise TransportError(f"no broker at {redact(self._url)}: {why}") from error
         if self._nc.max_payload < MIN_PAYLOAD:
             await self._nc.close()
             raise TransportError(f"the broker's max_payload is {self._nc.max_payload}; {MIN_PAYLOAD} is needed")
@@ -141,12 +137,16 @@ class Bus:
         return self._loop.time() - self.connected_at < self.death_limit
 
     async def _on_error(self, error: Exception) -> None:
-        if self.lost_at and isinstance(error, NatsError | OSError | TimeoutError):
-            return  # said once, by `bus.disconnected`; every failed try to reconnect comes here too
-        if isinstance(error, NatsError | OSError | TimeoutError):
-            log.warning("bus.error", error=str(error) or type(error).__name__)
-        else:
+        if not isinstance(error, NatsError | OSError | TimeoutError):
             log.error("bus.callback_failed", exc_info=error)
+            return
+        why = str(error) or type(error).__name__
+        if not self.connected_at:
+            if not self._refused:
+                log.warning("bus.waiting", broker=redact(self._url), error=why)
+            self._refused = why
+        elif not self.lost_at:  # else it was said by `bus.disconnected`; every failed try to reconnect comes here
+            log.warning("bus.error", error=why)
 
     async def _on_disconnected(self) -> None:
         if not self._nc.is_closed and not self.lost_at:

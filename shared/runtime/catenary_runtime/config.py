@@ -108,11 +108,15 @@ class _Parser(argparse.ArgumentParser):
 def _flags(kind: type[Settings], section: str, argv: Sequence[str]) -> tuple[dict[str, str], str]:
     parser = _Parser(prog=f"catenary-{section.replace('_', '-')}", allow_abbrev=False, description=kind.__doc__)
     parser.add_argument("--config", default="", help="Path of catenary.toml.")
-    names = ["--config"]
+    names, hints = ["--config"], typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
         names.append("--" + field.name.replace("_", "-"))
         shown = "(secret)" if field.metadata["secret"] else repr(field.default)
-        parser.add_argument(names[-1], dest=field.name, help=f"{field.metadata['about']} Default {shown}.")
+        about = f"{field.metadata['about']} Default {shown}."
+        if hints[field.name] is bool:
+            parser.add_argument(names[-1], dest=field.name, nargs="?", const="true", help=about)
+        else:
+            parser.add_argument(names[-1], dest=field.name, help=about)
     known, unknown = parser.parse_known_args(argv)
     if unknown:
         raise ConfigError(f"unknown argument {unknown[0]}{_suggest(unknown[0], names)}")
@@ -146,14 +150,14 @@ def _parsed(text: str, kind: Any, where: str) -> Any:
 
 def _checked(value: Any, kind: Any, where: str) -> Any:
     """A value from the file."""
-    if typing.get_origin(kind) is tuple and isinstance(value, list):
-        return tuple(value)
-    plain = _plain(kind)
-    if plain is float and type(value) is int:
+    if typing.get_origin(kind) is tuple:
+        if isinstance(value, list) and all(isinstance(one, str) for one in value):
+            return tuple(value)
+    elif type(value) is _plain(kind):
+        return value
+    elif _plain(kind) is float and type(value) is int:
         return float(value)
-    if type(value) is not plain:
-        raise ConfigError(f"{where}: {value!r} is not {_said(kind)}", field=where)
-    return value
+    raise ConfigError(f"{where}: {value!r} is not {_said(kind)}", field=where)
 
 
 def _plain(kind: Any) -> Any:
@@ -163,4 +167,5 @@ def _plain(kind: Any) -> Any:
 
 
 def _said(kind: Any) -> str:
-    return {bool: "true or false", int: "a whole number", float: "a number"}.get(_plain(kind), f"a {kind}")
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    return words.get(_plain(kind), "a list of texts")

@@ -69,9 +69,20 @@ class EmbeddedServer(uvicorn.Server):
 
 
 def server_for(app: Any, host: str, port: int, **options: Any) -> EmbeddedServer:
-    """A server with no access log, on uvloop's transport."""
+    """A server with no access log, on uvloop's transport.
+
+    An idle connection is kept for longer than any client keeps it: the side that sends must not meet a closing one.
+    """
     config = uvicorn.Config(
-        app, host=host, port=port, log_config=None, access_log=False, lifespan="off", ws="none", **options
+        app,
+        host=host,
+        port=port,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        timeout_keep_alive=120,
+        **options,
     )
     return EmbeddedServer(config)
 

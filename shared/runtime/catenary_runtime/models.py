@@ -6,6 +6,7 @@ Which card of a model is the current one is what ready workers say in their beat
 
 import asyncio
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -50,13 +51,16 @@ def card_hash(artifacts: dict[str, str], *facts: str | int) -> str:
 
 async def publish_model(bus: Bus, card: ModelCard, directory: Path) -> None:
     """Put a card and those of its files that are not there yet."""
-    store = await bus.js.object_store(bus.subjects.artifacts_bucket)
+    try:
+        store = await bus.js.object_store(bus.subjects.artifacts_bucket)
+        bucket = await bus.js.key_value(bus.subjects.models_bucket)
+    except (JetStreamError, TimeoutError) as error:
+        raise TransportError(f"no buckets for models (was `catenary provision` run?): {error}") from error
     for name, digest in card.artifacts.items():
         try:
             await store.get_info(digest)
         except NotFoundError:
             await store.put(digest, (directory / name).read_bytes())
-    bucket = await bus.js.key_value(bus.subjects.models_bucket)
     await bucket.put(_key(card.model, card.card), encode(card))
 
 
@@ -74,7 +78,10 @@ async def fetch_model(bus: Bus, card: ModelCard, cache: Path) -> Path:
     """The model directory of a card under `cache`, fetched from the object store unless it is there already."""
     directory = cache / card.card
     directory.mkdir(parents=True, exist_ok=True)
-    store = await bus.js.object_store(bus.subjects.artifacts_bucket)
+    try:
+        store = await bus.js.object_store(bus.subjects.artifacts_bucket)
+    except (JetStreamError, TimeoutError) as error:
+        raise TransportError(f"no store of model files: {error or type(error).__name__}") from error
     for name, digest in card.artifacts.items():
         path = directory / name
         if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest()[:32] == digest:
@@ -83,7 +90,7 @@ async def fetch_model(bus: Bus, card: ModelCard, cache: Path) -> Path:
             data = (await store.get(digest)).data or b""
         except (NotFoundError, JetStreamError, TimeoutError) as error:
             raise TransportError(f"{name} of model {card.model} is not in the store: {error}") from error
-        part = path.with_suffix(f".{id(card)}.part")
+        part = path.with_suffix(f".{os.getpid()}.part")
         part.write_bytes(data)
         part.rename(path)
     return directory

@@ -1,8 +1,9 @@
 """Who is alive, and whether we may speak: beats out, beats in, incarnations.
 
 Silence counts only while our own beat comes back to us: when it does not, *we* are cut off, and after a cut everyone
-gets a fresh death limit. Who was cut off or frozen for longer than the death limit has been thought dead: it takes a
-new incarnation, discards what it held, and speaks again with its beat.
+gets a fresh death limit. Whoever heard nothing of itself for longer than the death limit, because it was frozen, the
+broker was away or the way to it was blocked, has been thought dead: it takes a new incarnation, discards what it held,
+and speaks again with its beat.
 """
 
 import asyncio
@@ -109,6 +110,8 @@ class Presence:
 
     async def run(self) -> None:
         """Beat and watch until cancelled."""
+        self._own_heard_at = self._ticked_at = self.bus.alive_at = self._now()
+        self.bus.release()
         while True:
             self.tick()
             await asyncio.sleep(self.interval)
@@ -128,7 +131,6 @@ class Presence:
             if self._frozen > self.death_limit:
                 self._rejoin(self._frozen)
             self._frozen = 0.0
-            self.bus.alive_at = now
         self._publish()
         if self.cut_off:
             self._grace_until = now + self.death_limit
@@ -143,13 +145,14 @@ class Presence:
                 self._tell_down(peer)
 
     def _came_back(self) -> None:
-        away = max(self._now() - self.bus.lost_at, self._frozen)
+        now = self._now()
+        away = max(now - self._own_heard_at, self._frozen)
         self._frozen = 0.0
-        self._grace_until = self._now() + self.death_limit
+        self._grace_until = now + self.death_limit
         if away > self.death_limit:
             self._rejoin(away)
         else:
-            self.bus.alive_at = self._now()
+            self._own_heard_at = self.bus.alive_at = now
             self._publish()
             self.bus.release()
 
@@ -159,10 +162,13 @@ class Presence:
         dropped = self.bus.discard()
         INCARNATIONS.inc()
         log.warning("incarnation.renewed", away_s=round(away, 3), old=old, new=self.incarnation, dropped=dropped)
-        self._grace_until = self._now() + self.death_limit
+        now = self._own_heard_at = self._ticked_at = self._now()
+        self._frozen = 0.0
+        self._grace_until = now + self.death_limit
         self.on_renewed(old)
         self._publish()
-        self.bus.alive_at = self._now()
+        self.bus.alive_at = now
+        self.bus.release()
 
     def _beat_now(self) -> None:
         self._soon = False
@@ -184,7 +190,7 @@ class Presence:
             service, instance = beat.service, beat.instance
         now = self._now()
         if instance == self.instance and service == self.service:
-            self._own_heard_at = now
+            self._heard_ourselves(now)
         key = (service, instance)
         peer = self._peers.get(key)
         if peer is not None and beat.incarnation < peer.incarnation:
@@ -198,6 +204,12 @@ class Presence:
         peer.beat = beat
         for listener in self._listeners:
             listener.on_beat(peer)
+
+    def _heard_ourselves(self, now: float) -> None:
+        silent = now - self._own_heard_at
+        if silent > self.death_limit:
+            self._rejoin(silent)
+        self._own_heard_at = self.bus.alive_at = now
 
     def leave(self, service: str, instance: str) -> None:
         """A peer said goodbye or was found dead by other means."""

@@ -39,6 +39,7 @@ class NatsServer:
     directory: Path
     port: int = 0
     user: str = "catenary"
+    max_payload: str = "8MB"
     password: str = field(default_factory=lambda: secrets.token_hex(8))
     process: subprocess.Popen[bytes] | None = None
 
@@ -54,8 +55,8 @@ class NatsServer:
         config.write_text(
             f'listen: "127.0.0.1:{self.port or -1}"\n'
             f'server_name: "test"\n'
-            f"max_payload: 8MB\n"
-            f'jetstream {{ store_dir: "{self.directory}/js" }}\n'
+            f"max_payload: {self.max_payload}\n"
+            f'jetstream {{ store_dir: "{self.directory}/js", max_file_store: 1TB }}\n'
             f'authorization {{ user: "{self.user}", password: "{self.password}" }}\n'
             f'ports_file_dir: "{self.directory}"\n'
         )
@@ -107,6 +108,65 @@ async def bus_to(server: NatsServer, name: str, subjects: Subjects | None = None
         yield bus
     finally:
         await bus.close()
+
+
+class Proxy:
+    """Stands between a client and the broker, and can let nothing through for a while, without closing anything."""
+
+    def __init__(self, server: NatsServer) -> None:
+        self._server = server
+        self._open = asyncio.Event()
+        self._open.set()
+        self._listener: asyncio.Server | None = None
+        self._pumps: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        """For the client."""
+        if self._listener is None:
+            raise RuntimeError("the proxy was not started")
+        port = self._listener.sockets[0].getsockname()[1]
+        return self._server.url.replace(f":{self._server.port}", f":{port}")
+
+    async def start(self) -> None:
+        """Listen on a free port."""
+        self._listener = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+
+    def block(self) -> None:
+        """Let nothing through; what comes waits."""
+        self._open.clear()
+
+    def unblock(self) -> None:
+        """Let through what waited, and all that comes."""
+        self._open.set()
+
+    async def close(self) -> None:
+        """End listener and connections."""
+        self._open.set()
+        if self._listener is not None:
+            self._listener.close()
+        for pump in self._pumps:
+            pump.cancel()
+        if self._pumps:
+            await asyncio.wait(self._pumps)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", self._server.port)
+        for source, sink in ((reader, back), (there, writer)):
+            pump = asyncio.create_task(self._pump(source, sink))
+            self._pumps.add(pump)
+            pump.add_done_callback(self._pumps.discard)
+
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        try:
+            while data := await source.read(1 << 16):
+                await self._open.wait()
+                sink.write(data)
+                await sink.drain()
+        except ConnectionError:
+            pass
+        finally:
+            sink.close()
 
 
 @dataclass(slots=True)
