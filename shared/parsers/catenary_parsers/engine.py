@@ -211,9 +211,14 @@ class Parser:
             else:
                 return "no call behind the marker" if scope.first else ""
             reason = yield from body.read(src, sink, scope)
-            if reason:
+            if reason and (scope.first or sink.is_open or sink.is_held):
                 return reason
+            if reason:
+                src.rewind(0)  # what follows the calls is text
+                return ""
             scope.first = False
+            if not sink.is_held:
+                src.keep()
 
     def _think(self) -> Steps[str]:  # noqa: C901 - a kind of marker is a branch
         """Read thinking up to what ends it; return the call marker that did, if one did."""

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, cast
 
 from catenary_parsers.lexer import Literals
+from catenary_parsers.values import JSON, Dialect
 
 if TYPE_CHECKING:
     from catenary_parsers.lexer import Source, Steps
@@ -45,6 +46,26 @@ class Scope:
         sink.complete(at_close=at_close)
         if not sink.is_held:
             src.keep()
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """How the models write a turn, as templates.
+
+    Placeholders: {calls} in `block`; {name}, {number} and {count} (from 0 and from 1), {arguments} and {parameters} in
+    `call`; {key}, {value}, {string} (true or false) and {type} in `parameter`; {text} in `text`.
+    """
+
+    call: str
+    block: str = "{calls}"
+    between: str = ""
+    """Between two calls."""
+    parameter: str = ""
+    text: str = "{text}"
+    dialect: Dialect = JSON
+    """How {arguments} are written; Python's are keyword arguments."""
+    schema_style: str = "json"
+    """The name that grammar compilers have for the way parameters are written."""
 
 
 class Body(Protocol):
@@ -97,6 +118,8 @@ class Reasoning:
     open: tuple[str, ...] = ()
     close: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
+    writing: str = ""
+    """How the models write it, with {text} in it."""
     markers: tuple[str, ...] = ()
     """Those of them that are single control tokens in the vocabularies of its models."""
     forced: bool = False
@@ -114,6 +137,8 @@ class Format:
     """Markers that end it; elsewhere they are dropped."""
     bodies: tuple[Body, ...]
     """What may stand in a block."""
+    writing: Writing
+    """How its models write a call."""
     aliases: tuple[str, ...] = ()
     reasoning: str = "basic"
     """The style of thinking of its models."""

@@ -76,13 +76,18 @@ class Source:
 class Literals:
     """A set of literals as one pattern that also matches, at the end of the text, what may still become one."""
 
-    __slots__ = ("_pattern", "all", "match", "search")
+    __slots__ = ("_growing", "_pattern", "all", "match", "search")
 
     def __init__(self, literals: Iterable[str]) -> None:
         self.all = frozenset(literals) - {""}
+        self._growing = {a for a in self.all if any(b != a and b.startswith(a) for b in self.all)}
         self._pattern = re.compile(_alternatives(self.all) if self.all else "(?!)")
         self.search = self._pattern.search
         self.match = self._pattern.match
+
+    def settled(self, literal: str, src: Source, end: int) -> bool:
+        """Whether what was matched up to `end` is whole and no longer literal can come of it."""
+        return literal in self.all and (end < len(src.buf) or src.ended or literal not in self._growing)
 
     def find(self, text: str, start: int = 0) -> int:
         """Where the first whole literal in `text` from `start` on begins, or -1."""
@@ -139,14 +144,10 @@ def until(src: Source, literals: Literals, emit: Callable[[str], None]) -> Steps
                 emit(buf[start])
                 src.pos = start + 1
                 continue
-        if literal in literals.all and (end < len(buf) or src.ended or not _may_grow(literal, literals)):
+        if literals.settled(literal, src, end):
             src.pos = start + len(literal)
             return literal
         yield
-
-
-def _may_grow(literal: str, literals: Literals) -> bool:
-    return any(len(other) > len(literal) and other.startswith(literal) for other in literals.all)
 
 
 def accept(src: Source, literals: Literals) -> Steps[str]:
@@ -159,9 +160,7 @@ def accept(src: Source, literals: Literals) -> Steps[str]:
             literal = found.group()
             if src.ended:
                 literal = literals.longest_in(literal)
-            if literal in literals.all and (
-                found.end() < len(src.buf) or src.ended or not _may_grow(literal, literals)
-            ):
+            if literals.settled(literal, src, found.end()):
                 src.pos += len(literal)
                 return literal
         if src.ended:
@@ -203,7 +202,7 @@ def ahead(src: Source, offset: int, literals: Literals) -> Steps[tuple[str, int]
         partial = literals.match(src.buf, at)
         if partial is None and at < len(src.buf):
             return "", offset
-        if partial is not None and partial.group() in literals.all:
+        if partial is not None and literals.settled(partial.group(), src, partial.end()):
             return partial.group(), offset + len(partial.group())
         if src.ended:
             return END, offset

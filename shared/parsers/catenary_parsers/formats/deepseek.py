@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from catenary_parsers.calls import HeaderCalls
-from catenary_parsers.grammar import Format
+from catenary_parsers.grammar import Format, Writing
 
 _MARKERS = (
     "<｜tool▁calls▁begin｜>",
@@ -26,6 +26,11 @@ DEEPSEEK_V3 = Format(
     open=(_BEGIN,),
     close=(_END,),
     bodies=(_BODY,),
+    writing=Writing(
+        f"{_CALL}function{_SEPARATOR}{{name}}\n```json\n{{arguments}}\n```{_CALL_END}",
+        block=f"{_BEGIN}{{calls}}{_END}",
+        between="\n",
+    ),
     reasoning="deepseek_r1",
     ends_thinking=True,
     markers=_MARKERS,
@@ -36,6 +41,10 @@ DEEPSEEK_V3_1 = Format(
     open=(_BEGIN,),
     close=(_END,),
     bodies=(_BODY,),
+    writing=Writing(
+        f"{_CALL}{{name}}{_SEPARATOR}{{arguments}}{_CALL_END}",
+        block=f"{_BEGIN}{{calls}}{_END}",
+    ),
     reasoning="deepseek_r1",
     ends_thinking=True,
     markers=_MARKERS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from catenary_parsers.grammar import Format
+from catenary_parsers.grammar import Format, Writing
 from catenary_parsers.tags import Tag, TagCalls
 
 _HEAD = re.compile(r'(?P<name>[^"]*)"')
@@ -26,6 +26,12 @@ def _dsml(name: str, block: str, gap: str, models: tuple[str, ...], *, ends_thin
                 param=Tag(f'{opening}parameter name="', ">", _PARAMETER),
                 param_close=(f"{closing}parameter>",),
             ),
+        ),
+        writing=Writing(
+            f'{opening}invoke name="{{name}}">\n{{parameters}}{closing}invoke>\n',
+            block=f"{opening}{block}>\n{{calls}}{closing}{block}>",
+            parameter=f'{opening}parameter name="{{key}}" string="{{string}}">{{value}}{closing}parameter>\n',
+            schema_style="deepseek_v4_1_xml" if gap else "deepseek_xml",
         ),
         reasoning="deepseek_v4" if ends_thinking else "deepseek_r1",
         ends_thinking=ends_thinking,

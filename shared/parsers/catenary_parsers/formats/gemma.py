@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from catenary_parsers.calls import HeaderCalls
-from catenary_parsers.grammar import Format
+from catenary_parsers.grammar import Format, Writing
 from catenary_parsers.values import Dialect
+
+_GEMMA = Dialect("Gemma", quote='<|"|>', bare=True)
 
 GEMMA4 = Format(
     name="gemma4",
@@ -14,9 +16,10 @@ GEMMA4 = Format(
     bodies=(
         HeaderCalls(
             lead=("call:",),
-            dialect=Dialect("Gemma", quote='<|"|>', bare=True),
+            dialect=_GEMMA,
         ),
     ),
+    writing=Writing("<|tool_call>call:{name}{arguments}<tool_call|>", dialect=_GEMMA, schema_style="gemma"),
     reasoning="gemma4",
     ends_thinking=True,
     markers=("<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>", "<channel|>"),

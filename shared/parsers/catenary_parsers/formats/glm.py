@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from catenary_parsers.grammar import Format
+from catenary_parsers.grammar import Format, Writing
 from catenary_parsers.tags import Tag, TagCalls
 
 
-def _glm(name: str, models: tuple[str, ...]) -> Format:
+def _glm(name: str, newline: str, models: tuple[str, ...]) -> Format:
     return Format(
         name=name,
         open=("<tool_call>",),
@@ -20,6 +20,12 @@ def _glm(name: str, models: tuple[str, ...]) -> Format:
                 param_close=("</arg_value>",),
             ),
         ),
+        writing=Writing(
+            f"<tool_call>{{name}}{newline}{{parameters}}</tool_call>",
+            between=newline,
+            parameter=f"<arg_key>{{key}}</arg_key>{newline}<arg_value>{{value}}</arg_value>{newline}",
+            schema_style="glm_xml",
+        ),
         markers=(
             "<tool_call>",
             "</tool_call>",
@@ -32,7 +38,7 @@ def _glm(name: str, models: tuple[str, ...]) -> Format:
     )
 
 
-GLM45 = _glm("glm45", ("GLM-4.5", "GLM-4.6"))
-GLM47 = _glm("glm47", ("GLM-4.7", "GLM-5"))
+GLM45 = _glm("glm45", "\n", ("GLM-4.5", "GLM-4.6"))
+GLM47 = _glm("glm47", "", ("GLM-4.7", "GLM-5"))
 
 FORMATS = (GLM45, GLM47)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from catenary_parsers.calls import JsonCalls
-from catenary_parsers.grammar import Format
+from catenary_parsers.grammar import Format, Writing
+
+_WRITING = Writing(
+    call='<tool_call>\n{"name": "{name}", "arguments": {arguments}}\n</tool_call>',
+    between="\n",
+)
 
 HERMES = Format(
     name="hermes",
@@ -11,6 +16,7 @@ HERMES = Format(
     open=("<tool_call>",),
     close=("</tool_call>",),
     bodies=(JsonCalls(),),
+    writing=_WRITING,
     markers=("<tool_call>", "</tool_call>"),
     models=("Hermes 2 Pro and later", "Qwen2.5", "Qwen3 instruct"),
 )
@@ -19,6 +25,7 @@ GRANITE4 = Format(
     open=("<tool_call>",),
     close=("</tool_call>",),
     bodies=(JsonCalls(),),
+    writing=_WRITING,
     markers=("<tool_call>", "</tool_call>"),
     models=("Granite 4",),
 )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from catenary_parsers.calls import JsonCalls
-from catenary_parsers.grammar import Format
+from catenary_parsers.grammar import Format, Writing
+
+_CALL = '{"name": "{name}", "arguments": {arguments}}'
 
 NEMOTRON_DECI = Format(
     name="nemotron_deci",
     open=("<TOOLCALL>",),
     close=("</TOOLCALL>",),
     bodies=(JsonCalls(),),
+    writing=Writing(_CALL, block="<TOOLCALL>[{calls}]</TOOLCALL>", between=", "),
     models=("Llama Nemotron Super and Ultra",),
 )
 DEFAULT = Format(
@@ -17,6 +20,7 @@ DEFAULT = Format(
     open=("<TOOLCALL>", "<|python_tag|>"),
     close=("</TOOLCALL>",),
     bodies=(JsonCalls(),),
+    writing=Writing(_CALL, block="<TOOLCALL>[{calls}]</TOOLCALL>", between=", "),
     markers=("<|python_tag|>",),
     models=("models nobody knows a better format for",),
 )
@@ -26,6 +30,7 @@ PHI4 = Format(
     close=(),
     implicit=("functools[",),
     bodies=(JsonCalls(),),
+    writing=Writing(_CALL, block="functools[{calls}]", between=", "),
     models=("Phi-4 mini",),
 )
 JAMBA = Format(
@@ -33,6 +38,7 @@ JAMBA = Format(
     open=("<tool_calls>",),
     close=("</tool_calls>",),
     bodies=(JsonCalls(),),
+    writing=Writing(_CALL, block="<tool_calls>[{calls}]</tool_calls>", between=", "),
     models=("Jamba 1.5 and later",),
 )
 GRANITE = Format(
@@ -40,6 +46,7 @@ GRANITE = Format(
     open=("<|tool_call|>", "<tool_call>"),
     close=("</tool_call>",),
     bodies=(JsonCalls(),),
+    writing=Writing(_CALL, block="<|tool_call|>[{calls}]", between=", "),
     reasoning="granite",
     ends_thinking=True,
     markers=("<|tool_call|>",),

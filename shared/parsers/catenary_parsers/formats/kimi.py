@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from catenary_parsers.calls import HeaderCalls
-from catenary_parsers.grammar import Format
+from catenary_parsers.grammar import Format, Writing
 from catenary_parsers.tags import Tag, TagCalls
 
 _K2_MARKERS = (
@@ -31,6 +31,10 @@ def _k2(name: str, reasoning: str, models: tuple[str, ...]) -> Format:
         open=_K2_MARKERS[:2],
         close=_K2_MARKERS[2:4],
         bodies=(_K2_BODY,),
+        writing=Writing(
+            "<|tool_call_begin|>functions.{name}:{number}<|tool_call_argument_begin|>{arguments}<|tool_call_end|>",
+            block="<|tool_calls_section_begin|>{calls}<|tool_calls_section_end|>",
+        ),
         reasoning=reasoning,
         ends_thinking=True,
         markers=_K2_MARKERS,
@@ -68,6 +72,13 @@ KIMI_K3 = Format(
             json_open=("<|open|>json<|sep|>",),
             json_close=("<|close|>json<|sep|>",),
         ),
+    ),
+    writing=Writing(
+        '<|open|>call tool="{name}" index="{count}"<|sep|>{parameters}<|close|>call<|sep|>',
+        block="<|open|>tools<|sep|>{calls}<|close|>tools<|sep|>",
+        parameter='<|open|>argument key="{key}" type="{type}"<|sep|>{value}<|close|>argument<|sep|>',
+        text="<|open|>response<|sep|>{text}<|close|>response<|sep|>",
+        schema_style="kimi_k3_xml",
     ),
     reasoning="kimi_k3",
     ends_thinking=True,

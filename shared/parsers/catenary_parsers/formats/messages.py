@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from catenary_parsers.calls import JsonCalls
-from catenary_parsers.grammar import Format, Messages, Route
+from catenary_parsers.grammar import Format, Messages, Route, Writing
 from catenary_parsers.tags import Tag, TagCalls
 
 _ATEM_HEAD = re.compile(r'(?P<name>[^"]*)"\s*')
@@ -15,6 +15,10 @@ HARMONY = Format(
     open=(),
     close=(),
     bodies=(),
+    writing=Writing(
+        "<|start|>assistant<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{arguments}<|call|>",
+        text="<|start|>assistant<|channel|>final<|message|>{text}<|end|>",
+    ),
     messages=Messages(
         start=("<|start|>", "<|channel|>"),
         bare_start=("to=functions.",),
@@ -44,6 +48,10 @@ INKLING = Format(
     open=(),
     close=(),
     bodies=(JsonCalls(arguments_keys=("args", "arguments")),),
+    writing=Writing(
+        '<|message_model|>{name}<|content_invoke_tool_json|>{"name": "{name}", "args": {arguments}}<|end_message|>',
+        text="<|message_model|><|content_text|>{text}<|end_message|>",
+    ),
     messages=Messages(
         start=("<|message_model|>",),
         body=("<|content_thinking|>", "<|content_text|>", "<|content_invoke_tool_json|>"),
@@ -75,6 +83,13 @@ MUSE = Format(
             param=Tag('<atem:parameter name="', ">", _ATEM_HEAD),
             param_close=("</atem:parameter>",),
         ),
+    ),
+    writing=Writing(
+        '<|start|>assistant to={name}<|message|><atem:function_calls>\n<atem:invoke name="{name}">\n'
+        "{parameters}</atem:invoke>\n</atem:function_calls><|eot|>",
+        parameter='<atem:parameter name="{key}">{value}</atem:parameter>\n',
+        text="<|start|>assistant to=user<|message|>{text}<|eom|>",
+        schema_style="minimax_xml",
     ),
     messages=Messages(
         start=("<|start|>",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from catenary_parsers.grammar import Format
+from catenary_parsers.grammar import Format, Writing
 from catenary_parsers.tags import Tag, TagCalls
 
 _HEAD = re.compile(r'(?P<name>[^"]*)"\s*')
@@ -21,6 +21,12 @@ MINIMAX_M2 = Format(
             param=Tag('<parameter name="', ">", _HEAD),
             param_close=("</parameter>",),
         ),
+    ),
+    writing=Writing(
+        '<invoke name="{name}">\n{parameters}</invoke>\n',
+        block="<minimax:tool_call>\n{calls}</minimax:tool_call>",
+        parameter='<parameter name="{key}">{value}</parameter>\n',
+        schema_style="minimax_xml",
     ),
     reasoning="minimax_m2",
     ends_thinking=True,
@@ -39,6 +45,12 @@ MINIMAX_M3 = Format(
             param=Tag(f"{_NAMESPACE}<", ">"),
             param_close=(f"{_NAMESPACE}</{{name}}>",),
         ),
+    ),
+    writing=Writing(
+        f'{_NAMESPACE}<invoke name="{{name}}">{{parameters}}{_NAMESPACE}</invoke>\n',
+        block=f"{_NAMESPACE}<tool_call>\n{{calls}}{_NAMESPACE}</tool_call>",
+        parameter=f"{_NAMESPACE}<{{key}}>{{value}}{_NAMESPACE}</{{key}}>",
+        schema_style="minimax_m3_xml",
     ),
     reasoning="minimax_m3",
     ends_thinking=True,

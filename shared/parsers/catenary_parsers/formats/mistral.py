@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from catenary_parsers.calls import HeaderCalls, JsonCalls
-from catenary_parsers.grammar import Format
+from catenary_parsers.grammar import Format, Writing
 
 MISTRAL = Format(
     name="mistral",
     open=("[TOOL_CALLS]",),
     close=("[/TOOL_CALLS]",),
     bodies=(JsonCalls(), HeaderCalls(separators=("[ARGS]",), id_separators=("[CALL_ID]",))),
+    writing=Writing(
+        '{"name": "{name}", "arguments": {arguments}}',
+        block="[TOOL_CALLS][{calls}]",
+        between=", ",
+    ),
     reasoning="mistral",
     ends_thinking=True,
     markers=("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from catenary_parsers.calls import JsonCalls
-from catenary_parsers.grammar import Format
+from catenary_parsers.grammar import Format, Writing
 from catenary_parsers.tags import Tag, TagCalls
 
 QWEN3_CODER = Format(
@@ -20,6 +20,12 @@ QWEN3_CODER = Format(
             trim=True,
         ),
         JsonCalls(),
+    ),
+    writing=Writing(
+        "<tool_call>\n<function={name}>\n{parameters}</function>\n</tool_call>",
+        between="\n",
+        parameter="<parameter={key}>\n{value}\n</parameter>\n",
+        schema_style="qwen_xml",
     ),
     markers=("<tool_call>", "</tool_call>"),
     models=("Qwen3-Coder", "Qwen3.5", "Qwen3.6", "Nemotron 3"),

@@ -7,7 +7,15 @@ from catenary_parsers.grammar import Reasoning
 
 def _think(name: str, *aliases: str, forced: bool = False) -> Reasoning:
     tags = ("<think>", "</think>")
-    return Reasoning(name, aliases=aliases, open=tags[:1], close=tags[1:], markers=tags, forced=forced)
+    return Reasoning(
+        name,
+        aliases=aliases,
+        open=tags[:1],
+        close=tags[1:],
+        markers=tags,
+        writing="<think>\n{text}\n</think>\n\n",
+        forced=forced,
+    )
 
 
 STYLES = (
@@ -25,27 +33,39 @@ STYLES = (
         forced=True,
     ),
     _think("deepseek_v4", "deepseek-v4", "deepseekv4", "deepseek_v41"),
-    Reasoning("kimi", open=("◁think▷",), close=("◁/think▷",), markers=("◁think▷", "◁/think▷")),
+    Reasoning(
+        "kimi", writing="◁think▷{text}◁/think▷", open=("◁think▷",), close=("◁/think▷",), markers=("◁think▷", "◁/think▷")
+    ),
     _think("kimi_k2"),
     _think("kimi_k25", forced=True),
     Reasoning(
         "kimi_k3",
+        writing="<|open|>think<|sep|>{text}<|close|>think<|sep|>",
         aliases=("kimi-k3",),
         open=("<|open|>think<|sep|>",),
         close=("<|close|>think<|sep|>",),
         markers=("<|open|>", "<|close|>", "<|sep|>"),
     ),
-    Reasoning("mistral", open=("[THINK]",), close=("[/THINK]",), markers=("[THINK]", "[/THINK]"), forced=True),
+    Reasoning(
+        "mistral",
+        writing="[THINK]{text}[/THINK]",
+        open=("[THINK]",),
+        close=("[/THINK]",),
+        markers=("[THINK]", "[/THINK]"),
+        forced=True,
+    ),
     Reasoning(
         "granite",
+        writing="Here's my thought process: {text} Here's my response: ",
         open=("Here's my thought process:", "Here is my thought process:"),
         close=("Here's my response:", "Here is my response:"),
     ),
-    Reasoning("gpt_oss"),
+    Reasoning("gpt_oss", writing="<|start|>assistant<|channel|>analysis<|message|>{text}<|end|>"),
     Reasoning("minimax_append_think"),
     _think("minimax_m2", forced=True),
     Reasoning(
         "minimax_m3",
+        writing="<mm:think>{text}</mm:think>",
         aliases=("minimax-m3",),
         open=("<mm:think>",),
         close=("</mm:think>",),
@@ -53,11 +73,12 @@ STYLES = (
     ),
     Reasoning(
         "gemma4",
+        writing="<|channel>thought\n{text}<channel|>",
         aliases=("gemma-4",),
         open=("<|channel>thought",),
         close=("<channel|>",),
         markers=("<|channel>", "<channel|>"),
     ),
-    Reasoning("inkling"),
-    Reasoning("muse", aliases=("muse_glimmer",)),
+    Reasoning("inkling", writing="<|message_model|><|content_thinking|>{text}<|end_message|>"),
+    Reasoning("muse", writing="<|start|>assistant to=self<|message|>{text}<|eom|>", aliases=("muse_glimmer",)),
 )
