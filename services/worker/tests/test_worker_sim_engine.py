@@ -15,7 +15,7 @@ from catenary_worker.engines.base import Engine, EngineSetup, EngineTurn, engine
 from catenary_worker.engines.contract import EngineContract, Observed
 from catenary_worker.engines.sim.engine import SimEngine
 from catenary_worker.engines.sim.settings import SimSettings
-from catenary_worker.engines.sim.speaker import SpokenCall
+from catenary_worker.engines.sim.writing import render_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,19 +41,13 @@ LAMP: dict[str, Any] = {
 TOOLS = [{"type": "function", "function": tool} for tool in (LAMP, TIDE)]
 
 
-def render(reasoning: str, text: str, calls: Sequence[SpokenCall]) -> str:
-    thought = f"<think>\n{reasoning}\n</think>\n\n" if reasoning else ""
-    written = (f'<tool_call>\n{{"name": "{call.name}", "arguments": {call.arguments}}}\n</tool_call>' for call in calls)
-    return thought + text + "\n".join(written)
-
-
 def prompt(*messages: tuple[str, str], tools: Sequence[Any] = (), **kwargs: Any) -> "array[int]":
     said = [{"role": role, "content": content} for role, content in messages]
     return unpack(MODEL.encode_prompt(MODEL.render(said, tools, **kwargs)))
 
 
 def make(model: ModelTokenizer = MODEL, **options: object) -> SimEngine:
-    return SimEngine(model, render, SimSettings.read({"time_scale": 0, **options}), 4096)
+    return SimEngine(model, render_for("hermes", "auto"), SimSettings.read({"time_scale": 0, **options}), 4096)
 
 
 @asynccontextmanager

@@ -18,8 +18,9 @@ from catenary_worker.engines.sim.phrases import Dice
 from catenary_worker.engines.sim.record import Record, TurnRecord
 from catenary_worker.engines.sim.scripts import ScriptBook, recite
 from catenary_worker.engines.sim.settings import SimSettings
-from catenary_worker.engines.sim.speaker import Render, Speaker
+from catenary_worker.engines.sim.speaker import Speaker
 from catenary_worker.engines.sim.voice import Speech, Voice
+from catenary_worker.engines.sim.writing import Render
 
 _FEATURES = frozenset({"cancel", "guide", "images", "priority", "retention", "salt"})
 

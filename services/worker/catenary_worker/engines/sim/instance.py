@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil, floor
 
+from catenary_parsers import Json
+
 from catenary_worker.engines.sim import words
 from catenary_worker.engines.sim.patterns import compiled, matching
 from catenary_worker.engines.sim.schemas import (
@@ -22,8 +24,6 @@ from catenary_worker.engines.sim.schemas import (
     bounds,
     type_of,
 )
-
-Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 _FORMATS = {
     "date": "2025-03-14",

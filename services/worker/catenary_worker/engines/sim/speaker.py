@@ -11,9 +11,10 @@ It knows no client, tool or test by name. All it says is a function of the promp
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from catenary_parsers.render import Call
 from catenary_tokenizers import ControlToken
 
 from catenary_worker.engines.base import EngineTurn
@@ -24,23 +25,12 @@ from catenary_worker.engines.sim.offers import Offer
 from catenary_worker.engines.sim.phrases import Dice
 from catenary_worker.engines.sim.prompt import PromptView, read_prompt
 from catenary_worker.engines.sim.words import gist, stems
+from catenary_worker.engines.sim.writing import Render
 
 _AFTER_CALL = 44
 """Tokens of text after a call, at least; a sentence has fewer than 36, so there are never more than 80."""
 _LONGEST_RESULT = 2000
 _PROBE = "\ufdd1"
-
-
-@dataclass(frozen=True, slots=True)
-class SpokenCall:
-    """A call the model makes; `arguments` is JSON text."""
-
-    name: str
-    arguments: str
-
-
-Render = Callable[[str, str, Sequence[SpokenCall]], str]
-"""Reasoning, text and calls in the model's own format; empty parts are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +94,9 @@ class Speaker:
 
     def _call(self, offer: Offer, view: PromptView, dice: Dice, *, more: bool) -> str:
         words = "" if self._codec.spells_control(view.user) else view.user
-        arguments = json.dumps(arguments_for(offer.parameters, words), ensure_ascii=False)
+        call = Call(offer.name, arguments_for(offer.parameters, words))
         reasoning = f"The words fit the tool {offer.name}. {dice.sentence('think', 0)}"
-        said = self._written(reasoning, "", view, (SpokenCall(offer.name, arguments),))
+        said = self._written(reasoning, "", view, (call,))
         return f"{said}\n{self._render('', self._while_it_runs(dice), ())}" if more else said
 
     def _while_it_runs(self, dice: Dice) -> str:
@@ -117,7 +107,7 @@ class Speaker:
             count += len(self._codec.write(" " + sentences[-1]))
         return " ".join(sentences)
 
-    def _written(self, reasoning: str, text: str, view: PromptView, calls: Sequence[SpokenCall] = ()) -> str:
+    def _written(self, reasoning: str, text: str, view: PromptView, calls: Sequence[Call] = ()) -> str:
         opened, closed = self._reasoning.in_prompt(view.tail)
         if closed or not self._reasoning.opens:
             return self._render("", text, calls)
