@@ -18,7 +18,7 @@ from nats.js.api import (
     StorageType,
     StreamConfig,
 )
-from nats.js.errors import BadRequestError, NotFoundError
+from nats.js.errors import NotFoundError
 
 MB = 1024 * 1024
 REDELIVER_S = (5.0, 10.0, 20.0, 40.0)
@@ -31,13 +31,7 @@ async def provision(js: JetStreamContext, subjects: Subjects, tools: Iterable[st
     done = [await _stream(js, subjects)]
     done.append(await _bucket(js, subjects.models_bucket, ttl_s=0, size=16 * MB))
     done.append(await _bucket(js, subjects.responses_bucket, ttl_s=24 * 3600, size=512 * MB))
-    try:
-        await js.create_object_store(
-            subjects.artifacts_bucket, config=ObjectStoreConfig(bucket=subjects.artifacts_bucket, max_bytes=1024 * MB)
-        )
-        done.append(f"made object store {subjects.artifacts_bucket}")
-    except BadRequestError:
-        done.append(f"kept object store {subjects.artifacts_bucket}")
+    done.append(await _store(js, subjects.artifacts_bucket, size=1024 * MB))
     for tool in tools:
         await ensure_consumer(js, subjects, tool)
         done.append(f"made consumer {subjects.executor_consumer(tool)}")
@@ -74,6 +68,15 @@ async def _bucket(js: JetStreamContext, name: str, *, ttl_s: float, size: int) -
         )
         return f"made bucket {name}"
     return f"kept bucket {name}"
+
+
+async def _store(js: JetStreamContext, name: str, *, size: int) -> str:
+    try:
+        await js.object_store(name)
+    except NotFoundError:
+        await js.create_object_store(name, config=ObjectStoreConfig(bucket=name, max_bytes=size))
+        return f"made object store {name}"
+    return f"kept object store {name}"
 
 
 async def ensure_consumer(js: JetStreamContext, subjects: Subjects, tool: str) -> None:
