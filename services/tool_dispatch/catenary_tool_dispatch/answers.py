@@ -23,6 +23,7 @@ from catenary_tool_dispatch.metrics import DEAD_LETTERS, RESULTS
 log = structlog.get_logger()
 _ACK_S = 2.0
 _AGAIN_S = 0.2
+_DEAD_LIMIT = 7 * 1024 * 1024
 decode_result = Decoder(ToolResult, json=True)
 
 
@@ -78,11 +79,11 @@ class Answers:
         return result
 
     async def bury(self, tool: str, data: bytes, name: str, reason: str) -> None:
-        """Put a call aside as it came; `name` identifies it, `reason` is kept in a header."""
+        """Put a call aside, as it came while it fits; `name` identifies it, `reason` is kept in a header."""
         DEAD_LETTERS.inc()
         log.warning("toolcall.dead", tool=tool, call=name, reason=reason)
         headers = {"Nats-Msg-Id": f"dead:{name}", "Catenary-Reason": reason}
-        await self._send(self._bus.subjects.to("tool_dead", tool=tool), data, headers)
+        await self._send(self._bus.subjects.to("tool_dead", tool=tool), data[:_DEAD_LIMIT], headers)
 
     async def consumer_exists(self, tool: str) -> bool:
         """Whether anybody has made a consumer for this tool."""

@@ -15,6 +15,7 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 _REFERENCES = ("$ref", "$dynamicRef")
+_LONGEST = 1000
 
 
 class SchemaRefusedError(CatenaryError):
@@ -62,7 +63,8 @@ class ArgumentCheck:
         except (Unresolvable, RecursionError) as error:
             return Arguments({}, f"the arguments cannot be checked: {type(error).__name__}")
         if worst is not None:
-            return Arguments({}, f"arguments{worst.json_path.removeprefix('$')}: {worst.message}")
+            problem = f"arguments{worst.json_path.removeprefix('$')}: {worst.message}"
+            return Arguments({}, problem if len(problem) <= _LONGEST else f"{problem[:_LONGEST]}…")
         return Arguments(values)
 
 

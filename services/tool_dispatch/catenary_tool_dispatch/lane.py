@@ -88,7 +88,7 @@ class Lane:
         self._idle.set()
         self._last_attempt = 0
         self._progress_s = 1.0
-        self._progress_at = 0.0
+        self._told_at = 0.0
         self._consumer = desk.bus.subjects.executor_consumer(self.name)
         self.puller = Puller(desk.bus, self._consumer, bind=self._bind, on_message=self._on_message, room=self._room)
 
@@ -116,8 +116,8 @@ class Lane:
     def tick(self, now: float) -> None:
         """Tell the broker what still runs. `now` is loop time."""
         self.puller.check()
-        if now >= self._progress_at:
-            self._progress_at = now + self._progress_s
+        if now - self._told_at >= self._progress_s:
+            self._told_at = now
             for run in self.runs.values():
                 if run.held:
                     self._say(run.msg, PROGRESS)
@@ -273,9 +273,11 @@ class Lane:
     async def _execute(self, run: Run) -> Outcome:
         call, spec = run.call, self.tool.spec
         run.started_at = time.time()
-        if call.published_at:
+        if call.published_at and not run.approval and run.msg.metadata.num_delivered == 1:
             metrics.DISPATCH_SECONDS.observe(max(run.started_at - call.published_at, 0.0))
         limit = budget(call, spec.timeout_s, run.started_at)
+        if not limit.seconds:
+            return Outcome(code=limit.code, message="the deadline of this call was over before it could run")
         attributes = {
             semconv.OPERATION: "execute_tool",
             semconv.TOOL_NAME: spec.name,

@@ -23,8 +23,8 @@ from catenary_protocols.errors import CatenaryError
 from catenary_tool_dispatch.arguments import ArgumentCheck, SchemaRefusedError
 
 DEMO = Path(__file__).with_name("tools.toml")
-MAX_OUTPUT_BYTES = 4 * 1024 * 1024
-"""A result travels in one bus message, with room for its JSON escapes."""
+MAX_OUTPUT_BYTES = 1024 * 1024
+"""A result travels in one bus message of 8 MB, and JSON may need six bytes for one."""
 
 
 class RegistryError(CatenaryError):

@@ -60,7 +60,9 @@ class Watch:
 
     async def _bind(self) -> str:
         """A consumer of our own that goes on where the last one ended, or begins `history_s` ago."""
-        subjects = self.desk.bus.subjects
+        subjects, js = self.desk.bus.subjects, self.desk.bus.js
+        if (await js.stream_info(subjects.tool_stream)).state.last_seq + 1 < self._next_sequence:
+            self._next_sequence = 0  # another stream of this name: it was made anew
         config = ConsumerConfig(
             ack_policy=AckPolicy.NONE,
             filter_subjects=[
@@ -75,7 +77,7 @@ class Watch:
         else:
             config.deliver_policy = DeliverPolicy.BY_START_TIME
             config.opt_start_time = datetime.fromtimestamp(time.time() - self._history_s, UTC)
-        info = await self.desk.bus.js.add_consumer(subjects.tool_stream, config)
+        info = await js.add_consumer(subjects.tool_stream, config)
         if not info.num_pending:
             self.caught_up.set()
         return info.name

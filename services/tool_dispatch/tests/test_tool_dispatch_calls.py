@@ -8,8 +8,12 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from catenary_runtime import telemetry
 from catenary_runtime.testing import NatsServer
 from catenary_tool_dispatch.testing import Caller, caller_on, registry_file, serving
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +114,43 @@ async def test_no_more_calls_of_a_tool_run_at_once_than_it_allows(
     spans = [(result.started_at, result.started_at + result.duration_ms / 1e3) for result in results]
     for began, _ in spans:
         assert sum(start <= began < end for start, end in spans) <= 2
+
+
+async def test_a_call_that_got_its_slot_too_late_is_not_run(server: NatsServer, caller: Caller, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    registry = registry_file(
+        tmp_path, {"name": "nap", "command": ["sh", "-c", f"echo x >> {ran}; sleep 0.5"], "concurrency": 1}
+    )
+    async with serving(server, caller, registry):
+        first = caller.make("nap", {})
+        second = caller.make("nap", {}, left_s=0.3)
+        for call in (first, second):
+            await caller.publish(call)
+        results = await asyncio.gather(caller.result(first.key), caller.result(second.key))
+    assert [result.error.code if result.error else "ok" for result in results] == ["ok", "expired"]
+    assert ran.read_text() == "x\n"
+
+
+async def test_a_run_is_a_span_of_the_calls_trace_without_content(
+    server: NatsServer, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(telemetry, "_tracer", provider.get_tracer("test"))
+    turn = telemetry.start("turn")
+    async with serving(server, caller):
+        call = caller.make("calculator", {"expression": "12345 / 0"})
+        await caller.publish(call, telemetry.headers_of(turn))
+        await caller.result(call.key)
+    (span,) = (one for one in exporter.get_finished_spans() if one.name == "execute_tool calculator")
+    assert span.parent is not None
+    assert span.parent.span_id == turn.get_span_context().span_id
+    attributes = dict(span.attributes or {})
+    assert attributes["gen_ai.operation.name"] == "execute_tool"
+    assert attributes["gen_ai.tool.call.id"] == call.id
+    assert attributes["error.type"] == "failed"
+    assert "12345" not in str(attributes)
 
 
 async def test_a_call_published_twice_is_run_once(server: NatsServer, caller: Caller, tmp_path: Path) -> None:

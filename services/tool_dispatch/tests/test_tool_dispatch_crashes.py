@@ -99,6 +99,36 @@ async def test_a_call_whose_executor_is_killed_is_run_by_the_next(
     assert len(caller.results[call.key]) == 1
 
 
+async def test_a_long_run_is_kept_by_signs_of_life(server: NatsServer, caller: Caller, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    registry = registry_file(tmp_path, tool("work", f"echo $$ >> {ran}; sleep 2; echo done"))
+    await consumer_for(caller, "work", ack_wait=0.8)
+    async with serving(server, caller, registry), serving(server, caller, registry):
+        result = await caller.call("work", {})
+    assert result.output == "done\n"
+    assert len(ran.read_text().split()) == 1
+
+
+async def test_of_an_executor_that_was_frozen_nothing_more_is_heard(
+    server: NatsServer, caller: Caller, tmp_path: Path, begun: Path
+) -> None:
+    registry = registry_file(tmp_path, tool("work", f"echo > {begun}; read line < {begun}; echo $line"))
+    await consumer_for(caller, "work")
+    call = caller.make("work", {})
+    async with process(server, caller, registry) as frozen:
+        await caller.publish(call)
+        await asyncio.to_thread(begun.read_text)
+        frozen.signal(signal.SIGSTOP)
+        async with serving(server, caller, registry):
+            await asyncio.to_thread(begun.read_text)
+            await asyncio.to_thread(begun.write_text, "one\n" * 2)
+            await caller.result(call.key)
+            frozen.signal(signal.SIGCONT)
+            after = await caller.call("work", {}, left_s=0.3)
+            assert after.error is not None
+    assert await caller.stored("tool_result") == 2
+
+
 async def test_an_at_most_once_call_whose_executor_is_killed_expires(
     server: NatsServer, caller: Caller, tmp_path: Path, begun: Path
 ) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -31,6 +32,10 @@ async def async_forever() -> None:
     await asyncio.Event().wait()
 
 
+async def async_exit() -> None:
+    sys.exit(1)
+
+
 def refuse() -> None:
     raise ToolError("no such city")
 
@@ -57,6 +62,12 @@ async def test_a_tool_error_speaks_to_the_model_and_other_errors_keep_their_secr
     assert await run(fail) == Outcome("", "failed", "the tool raised OSError")
     assert (await run(object)).code == "failed", "an object is not JSON"
     assert (await run(refuse, surplus=1)).message == "the tool raised TypeError"
+
+
+async def test_what_json_cannot_say_and_an_exit_are_failures() -> None:
+    assert (await run(lambda: float("nan"))).message == "the tool raised ValueError"
+    assert (await run(sys.exit)).message == "the tool raised SystemExit"
+    assert (await run(async_exit)).message == "the tool raised SystemExit"
 
 
 async def test_long_output_is_cut() -> None:

@@ -81,6 +81,12 @@ def test_no_bytes_make_the_check_raise(data: bytes) -> None:
     assert arguments.problem or isinstance(arguments.values, dict)
 
 
+def test_a_problem_is_told_in_a_few_words() -> None:
+    problem = ArgumentCheck({"properties": {"a": {"type": "integer"}}})(b'{"a": "%s"}' % (b"x" * 100_000)).problem
+    assert problem.startswith("arguments.a: 'xxx")
+    assert len(problem) < 2000
+
+
 def test_deep_arguments_are_a_problem_not_a_crash() -> None:
     recursive = {"$defs": {"n": {"properties": {"a": {"$ref": "#/$defs/n"}}}}, "$ref": "#/$defs/n"}
     for depth in (400, 100_000):

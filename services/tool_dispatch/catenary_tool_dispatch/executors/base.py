@@ -84,4 +84,4 @@ def text_of(value: object) -> str:
         case bytes() | bytearray():
             return bytes(value).decode("utf-8", "replace")
         case _:
-            return clean(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+            return clean(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))

@@ -7,6 +7,7 @@ no process from ending. Code that must be killed belongs in a command.
 """
 
 import asyncio
+import contextlib
 import inspect
 import threading
 from collections.abc import Callable, Mapping
@@ -60,7 +61,7 @@ class PythonExecutor:
         try:
             async with limit:
                 return self._returned(await self._function(**invocation.values))  # type: ignore[misc]  # a coroutine
-        except Exception as error:  # noqa: BLE001  # the boundary around foreign code
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # the boundary around foreign code
             return _late(seconds) if limit.expired() else _raised(error)
 
     async def _in_thread(self, invocation: Invocation, seconds: float) -> Outcome:
@@ -75,7 +76,7 @@ class PythonExecutor:
 
         def work() -> None:
             outcome = self._call(invocation.values)
-            if not loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(deliver, outcome)
 
         threading.Thread(target=work, name=f"tool-{self._tool}", daemon=True).start()
@@ -92,7 +93,7 @@ class PythonExecutor:
     def _call(self, values: Mapping[str, Any]) -> Outcome:
         try:
             return self._returned(self._function(**values))
-        except Exception as error:  # noqa: BLE001  # the boundary around foreign code
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # the boundary around foreign code
             return _raised(error)
 
     def _returned(self, value: object) -> Outcome:
@@ -113,7 +114,7 @@ def _late(seconds: float) -> Outcome:
     return Outcome(code="timeout", message=f"the tool did not come back in {seconds:.3g} s")
 
 
-def _raised(error: Exception) -> Outcome:
+def _raised(error: Exception | SystemExit) -> Outcome:
     """`ToolError` speaks to the model; of any other exception only the type is told."""
     if isinstance(error, ToolError):
         return Outcome(text_of(error.message), code="failed", message="the tool refused the call")
