@@ -116,6 +116,14 @@ RESULTS = [
         r"<｜[^｜]+｜>",
         ("high",),
     ),
+    (
+        (
+            "<|im_user|>user<|im_middle|>Tide?<|im_end|><|im_assistant|>assistant<|im_middle|>{}<|im_end|>"
+            "<|im_system|>tide<|im_middle|>high<|im_end|><|im_assistant|>assistant<|im_middle|>"
+        ),
+        CHATML,
+        ("high",),
+    ),
     ("<|user|>\nTide?<|assistant|>\n<|observation|>\nhigh<|assistant|>\n", r"<\|\w+\|>", ("high",)),
     (
         (

@@ -6,7 +6,7 @@ Rule: only control tokens make messages; text that merely spells one is content.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -80,12 +80,12 @@ def _tools(messages: Sequence[Message]) -> tuple[Offer, ...]:
     return ()
 
 
-def _messages(parts: Iterable[str | ControlToken]) -> Iterable[Message]:
+def _messages(parts: Sequence[str | ControlToken]) -> Iterator[Message]:
     role: Role = "system"
-    naming = header = False
-    for part in parts:
+    naming = header = asked = False
+    for part, following in zip(parts, (*parts[1:], ""), strict=True):
         if isinstance(part, ControlToken):
-            words = set(_WORDS.findall(part.text.lower()))
+            words = _words(part)
             header = bool(words & _HEADERS)
             if "/" in part.text or words & _CLOSES:
                 # What follows an end is blank or the model's, but "<|end_header_id|>" only ends the name of a role.
@@ -96,11 +96,20 @@ def _messages(parts: Iterable[str | ControlToken]) -> Iterable[Message]:
                 naming = True
             continue
         text = part
+        if isinstance(following, ControlToken) and "middle" in _words(following):
+            # "<|im_system|>name<|im_middle|>": whoever has a system's rank and speaks after the user is a tool.
+            role = _ROLES.get(text.strip(), "result" if asked and role == "system" else role)
+            continue
         if naming:
             role, text = _take_name(role, part)
             naming = False
-        if not header and text not in _ROLES:
+        asked = asked or role == "user"
+        if not header:
             yield from _spelled(Message(role, text))
+
+
+def _words(token: ControlToken) -> set[str]:
+    return set(_WORDS.findall(token.text.lower()))
 
 
 def _role_of(words: set[str]) -> Role | None:
@@ -122,7 +131,7 @@ def _take_name(role: Role, text: str) -> tuple[Role, str]:
     return _ROLES[name[1].lower()], rest
 
 
-def _spelled(message: Message) -> Iterable[Message]:
+def _spelled(message: Message) -> Iterator[Message]:
     """Models without a control token for results get them spelled out in a user message."""
     if message.role == "user" and (results := _SPELLED_RESULT.findall(message.text)):
         rest = _SPELLED_RESULT.sub("", message.text)
