@@ -45,7 +45,7 @@ TURN: tuple[TurnEvent, ...] = (
 
 @pytest.fixture
 async def stand(nats_server: NatsServer, subjects: Subjects) -> AsyncIterator[Stand]:
-    async with running_frontend(nats_server, subjects, heartbeat_s=0.2) as one:
+    async with running_frontend(nats_server, subjects, heartbeat_s=0.2, hold_s=0.2) as one:
         yield one
 
 

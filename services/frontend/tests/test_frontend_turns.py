@@ -49,14 +49,14 @@ class Reader:
         """Nothing to do."""
 
 
-def asked(stand: Stand, turn_id: str = "a" * 26) -> tuple[Reader, TurnRequest]:
+def asked(stand: Stand, turn_id: str = "a" * 26, text: str = "?") -> tuple[Reader, TurnRequest]:
     request = TurnRequest(
         turn=TurnKey(turn_id=turn_id),
         frontend=stand.frontend.instance,
         frontend_incarnation=stand.frontend.incarnation,
         model="org/m",
         session="s",
-        conversation=Conversation(messages=(UserMessage(parts=(TextPart(text="?"),)),)),
+        conversation=Conversation(messages=(UserMessage(parts=(TextPart(text=text),)),)),
         sampling=Sampling(),
         arrived_at=0.0,
     )
@@ -186,6 +186,42 @@ async def test_the_error_says_do_not_retry_once_a_call_was_published(stand: Stan
     end = reader.events[-1]
     assert isinstance(end, Failed)
     assert not end.error.retry
+
+
+async def test_an_owner_that_was_restarted_under_its_name_gets_the_turn_again(
+    stand: Stand, tokenizer: ScriptedTokenizer
+) -> None:
+    reader, request = asked(stand)
+    await tokenizer.request()
+    tokenizer.log.clear()
+    tokenizer.presence.incarnation += 1
+    again = await tokenizer.request()
+    assert again.turn == TurnKey(turn_id=request.turn.turn_id, attempt=1000)
+    tokenizer.say(request.turn.turn_id, *TEXT, END)
+    await reader.ended.wait()
+    assert reader.events == [*TEXT, END]
+
+
+async def test_an_owner_that_renewed_itself_goes_on_with_what_it_still_has(
+    stand: Stand, tokenizer: ScriptedTokenizer
+) -> None:
+    reader, request = asked(stand)
+    await tokenizer.request()
+    tokenizer.say(request.turn.turn_id, *TEXT[:2])
+    await reader.heard.wait()
+    tokenizer.lose = 1
+    tokenizer.say(request.turn.turn_id, *TEXT[2:], END)
+    tokenizer.presence.incarnation += 1
+    await reader.ended.wait()
+    assert reader.events == [*TEXT, END]
+
+
+async def test_a_request_that_the_bus_cannot_carry_is_refused(stand: Stand, tokenizer: ScriptedTokenizer) -> None:
+    reader, _ = asked(stand, text="x" * 9_000_000)
+    await reader.ended.wait()
+    (end,) = reader.events
+    assert isinstance(end, Failed)
+    assert end.error.code == "request_too_large"
 
 
 async def test_an_owner_that_drains_sends_its_turn_on(stand: Stand, tokenizer: ScriptedTokenizer) -> None:

@@ -71,6 +71,7 @@ REFUSED = [
     (body(n=0), "invalid_value", "n"),
     (body(n=2), "unsupported", "n"),
     (body(logprobs=True), "unsupported", "logprobs"),
+    (body(functions=[{"name": "f"}]), "unsupported", "functions"),
     (body(tools={}), "invalid_value", "tools"),
     (body(tools=[{"type": "function"}]), "missing_field", "tools[0].function"),
     (body(tools=[{"type": "function", "function": {"name": ""}}]), "invalid_value", "tools[0].function.name"),

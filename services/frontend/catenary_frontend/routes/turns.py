@@ -25,7 +25,7 @@ from catenary_frontend.edge import Edge, raw_send, request_id_of
 from catenary_frontend.exchange import Exchange, Pace
 from catenary_frontend.metrics import REQUESTS
 from catenary_frontend.outlet import Outlet
-from catenary_frontend.turns import OpenTurn
+from catenary_frontend.turn import OpenTurn
 
 log = structlog.get_logger()
 

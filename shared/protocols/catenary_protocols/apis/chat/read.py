@@ -19,10 +19,7 @@ def read_chat(body: bytes) -> Draft:
     request = read(_request, body)
     if not request.model:
         raise wrong("model", "must name a model")
-    if (request.n or 1) > 1:
-        raise wrong("n", "more than one choice is not supported", code="unsupported")
-    if request.logprobs:
-        raise wrong("logprobs", "log probabilities are not supported", code="unsupported")
+    _refuse_unsupported(request)
     tools = _tools(request.tools or [])
     nvext = request.nvext or NvExt()
     metadata_session = (request.metadata or {}).get("session_id")
@@ -45,6 +42,16 @@ def read_chat(body: bytes) -> Draft:
         session=request.prompt_cache_key or (metadata_session if isinstance(metadata_session, str) else ""),
         user=request.user or "",
     )
+
+
+def _refuse_unsupported(request: ChatRequest) -> None:
+    """Refuse what would change the answer if it were ignored."""
+    if (request.n or 1) > 1:
+        raise wrong("n", "more than one choice is not supported", code="unsupported")
+    if request.logprobs:
+        raise wrong("logprobs", "log probabilities are not supported", code="unsupported")
+    if request.functions:
+        raise wrong("functions", "the older form is not supported; declare `tools`", code="unsupported")
 
 
 def _sampling(request: ChatRequest) -> Sampling:

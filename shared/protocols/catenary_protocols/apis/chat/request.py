@@ -184,6 +184,7 @@ class ChatRequest(Wire, frozen=True):
     logit_bias: dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]] | None = None
     logprobs: bool | None = None
     n: Annotated[int, Meta(ge=1, le=128)] | None = None
+    functions: list[FunctionTool] | None = None
     response_format: ResponseFormat | None = None
     reasoning_effort: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
