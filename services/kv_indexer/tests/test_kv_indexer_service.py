@@ -1,0 +1,217 @@
+"""The kv-indexer against a real broker and a worker that only speaks messages."""
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from catenary_kv_indexer.service import KvIndexer
+from catenary_kv_indexer.settings import KvIndexerSettings
+from catenary_protocols.bus.codec import Decoder, encode
+from catenary_protocols.bus.messages import (
+    Beat,
+    KvEvents,
+    KvReplay,
+    KvStored,
+    Overlap,
+    OverlapQuery,
+    SnapshotPage,
+    SnapshotQuery,
+    WorkerLoad,
+)
+from catenary_runtime.bus import Bus
+from catenary_runtime.testing import NatsServer, Process
+from nats.aio.msg import Msg
+
+_beat = Decoder(Beat)
+_overlap = Decoder(Overlap)
+_query: Decoder[KvReplay | SnapshotQuery] = Decoder(KvReplay | SnapshotQuery)  # type: ignore[arg-type]
+
+
+def packed(*hashes: int) -> bytes:
+    return struct.pack(f"<{len(hashes)}Q", *hashes)
+
+
+class FakeWorker:
+    """Holds a chain of blocks; answers with a snapshot; counts what it was asked."""
+
+    def __init__(self, bus: Bus, name: str = "w0", incarnation: int = 1) -> None:
+        self.bus, self.name, self.incarnation = bus, name, incarnation
+        self.chain: list[int] = []
+        self.number = 0
+        self.asked: list[KvReplay | SnapshotQuery] = []
+        self.was_asked = asyncio.Event()
+
+    async def start(self) -> None:
+        await self.bus.subscribe(self.bus.subjects.to("snapshot", worker=self.name), self._on_query)
+
+    def store(self, *hashes: int, heard: bool = True) -> None:
+        self.number += 1
+        parent = self.chain[-1] if self.chain else None
+        self.chain += hashes
+        if heard:
+            event = KvStored(hashes=packed(*hashes), parent=parent)
+            message = KvEvents(
+                worker=self.name,
+                incarnation=self.incarnation,
+                model="m",
+                block_size=4,
+                first=self.number,
+                events=(event,),
+            )
+            self.bus.publish(self.bus.subjects.to("kv", worker=self.name), encode(message))
+
+    def beat(self) -> None:
+        load = WorkerLoad(
+            worker=self.name,
+            incarnation=self.incarnation,
+            model="m",
+            card="c",
+            block_size=4,
+            kv_last=(self.number,),
+        )
+        self.bus.publish(self.bus.subjects.to("load", worker=self.name), encode(load))
+
+    def _on_query(self, msg: Msg) -> None:
+        self.asked.append(_query(msg.data))
+        self.was_asked.set()
+        page = SnapshotPage(
+            worker=self.name,
+            incarnation=self.incarnation,
+            model="m",
+            block_size=4,
+            as_of=self.number,
+            page=0,
+            events=(KvStored(hashes=packed(*self.chain)),) if self.chain else (),
+            last=True,
+        )
+        self.bus.publish(msg.reply, encode(page))
+
+
+@asynccontextmanager
+async def serving(server: NatsServer, bus: Bus) -> AsyncIterator[KvIndexer]:
+    """A kv-indexer that answers, in this process."""
+    ready = asyncio.Event()
+    service = KvIndexer(KvIndexerSettings(nats=server.url, namespace=bus.subjects.namespace, instance="k0"))
+
+    def on_beat(msg: Msg) -> None:
+        if _beat(msg.data).ready:
+            ready.set()
+
+    await bus.subscribe(bus.subjects.to("beat", service="kv-indexer"), on_beat)
+    async with asyncio.TaskGroup() as group:
+        life = group.create_task(service.live())
+        await ready.wait()
+        yield service
+        service.stopping.set()
+        await life
+
+
+async def overlap(bus: Bus, *hashes: int, model: str = "m") -> Overlap:
+    query = OverlapQuery(model=model, block_size=4, hashes=packed(*hashes))
+    return _overlap(await bus.request(bus.subjects.to("overlap", model=model), encode(query), within=5))
+
+
+async def until_known(bus: Bus, worker: FakeWorker, *hashes: int) -> dict[str, int]:
+    """Beat until the indexer knows the worker for certain; its answer then."""
+    while True:
+        worker.beat()
+        answer = await overlap(bus, *hashes)
+        if worker.name in answer.known:
+            return {one.worker: one.blocks for one in answer.workers}
+
+
+@pytest.fixture
+async def worker(bus: Bus) -> FakeWorker:
+    one = FakeWorker(bus)
+    await one.start()
+    return one
+
+
+async def test_events_become_overlap(nats_server: NatsServer, bus: Bus, worker: FakeWorker) -> None:
+    async with serving(nats_server, bus):
+        worker.store(11, 12, 13)
+        assert await until_known(bus, worker, 11, 12, 13, 14) == {"w0": 3}
+        worker.store(14)
+        assert await until_known(bus, worker, 11, 12, 13, 14) == {"w0": 4}
+        assert worker.asked == []
+        assert (await overlap(bus, 91, 92)).workers == ()
+        assert (await overlap(bus, 11, model="another/model")).workers == ()
+
+
+async def test_an_indexer_that_comes_late_asks_and_is_warm_when_it_answers(
+    nats_server: NatsServer, bus: Bus, worker: FakeWorker
+) -> None:
+    worker.store(11, 12)
+    beating = asyncio.Event()
+
+    def on_beat(_: Msg) -> None:
+        worker.beat()
+        beating.set()
+
+    await bus.subscribe(bus.subjects.to("beat", service="kv-indexer"), on_beat)
+    async with serving(nats_server, bus):
+        answer = await overlap(bus, 11, 12)
+        assert {one.worker: one.blocks for one in answer.workers} == {"w0": 2}
+        assert answer.known == ("w0",)
+        assert worker.asked == [KvReplay(rank=0, first=1)]
+
+
+async def test_a_lost_tail_shows_in_beats(nats_server: NatsServer, bus: Bus, worker: FakeWorker) -> None:
+    async with serving(nats_server, bus):
+        worker.store(11)
+        assert await until_known(bus, worker, 11, 12) == {"w0": 1}
+        worker.store(12, heard=False)
+        assert await until_known(bus, worker, 11, 12) == {"w0": 2}
+        assert worker.asked == [KvReplay(rank=0, first=2)]
+
+
+async def test_a_gap_is_asked_for_at_once(nats_server: NatsServer, bus: Bus, worker: FakeWorker) -> None:
+    async with serving(nats_server, bus):
+        worker.store(11)
+        worker.store(12, heard=False)
+        worker.store(13)
+        await worker.was_asked.wait()
+        assert worker.asked == [KvReplay(rank=0, first=2)]
+        assert await until_known(bus, worker, 11, 12, 13) == {"w0": 3}
+
+
+async def test_a_worker_that_restarts_or_dies_takes_its_blocks_along(
+    nats_server: NatsServer, bus: Bus, worker: FakeWorker
+) -> None:
+    async with serving(nats_server, bus) as service:
+        worker.store(11)
+        assert await until_known(bus, worker, 11) == {"w0": 1}
+        worker.incarnation, worker.chain, worker.number = 2, [], 0
+        worker.beat()
+        assert await until_known(bus, worker, 11) == {}
+        worker.store(11)
+        assert await until_known(bus, worker, 11) == {"w0": 1}
+        service.presence.leave("worker", "w0")
+        assert await overlap(bus, 11) == Overlap()
+
+
+async def test_two_indexers_share_the_queries_and_agree(
+    nats_server: NatsServer, bus: Bus, worker: FakeWorker, tmp_path: Path
+) -> None:
+    flags = ["--nats", nats_server.url, "--namespace", bus.subjects.namespace, "--instance", "k1"]
+    other = Process("catenary_kv_indexer", flags, tmp_path / "k1.log")
+    ready = asyncio.Event()
+
+    def on_beat(msg: Msg) -> None:
+        if _beat(msg.data).ready:
+            ready.set()
+
+    await bus.subscribe(bus.subjects.to("beat", service="kv-indexer", instance="k1"), on_beat)
+    await asyncio.to_thread(other.start)
+    try:
+        await ready.wait()
+        async with serving(nats_server, bus):
+            worker.store(11, 12)
+            for _ in range(20):
+                assert await until_known(bus, worker, 11, 12) == {"w0": 2}
+        assert await until_known(bus, worker, 11, 12) == {"w0": 2}
+    finally:
+        assert await asyncio.to_thread(other.stop) == 0
