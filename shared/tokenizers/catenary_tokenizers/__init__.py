@@ -1,6 +1,6 @@
 """Exact, cached and injection-safe prompts: load, render, encode, detokenise, hash."""
 
-from catenary_tokenizers.blocks import block_hashes, root_hash
+from catenary_tokenizers.blocks import block_hashes, extend_hashes, root_hash
 from catenary_tokenizers.detokenise import Detokenizer
 from catenary_tokenizers.errors import ModelDirectoryError, PromptError, TemplateLimitError, TokenizerError
 from catenary_tokenizers.ids import pack, unpack
@@ -24,6 +24,7 @@ __all__ = [
     "TurnMemory",
     "block_hashes",
     "embedded_path",
+    "extend_hashes",
     "load",
     "pack",
     "root_hash",

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from xxhash import xxh3_64_intdigest as _digest
 
-from catenary_tokenizers.ids import TOKEN_BYTES
+from catenary_tokenizers.ids import TOKEN_BYTES, common_tokens
 
-__all__ = ["HASH_BYTES", "block_hashes", "root_hash"]
+__all__ = ["HASH_BYTES", "block_hashes", "extend_hashes", "root_hash"]
 
 HASH_BYTES = 8
 
@@ -59,3 +59,19 @@ def block_hashes(
             seed = _digest("\0".join(images[block]).encode(), seed)
         hashes += seed.to_bytes(HASH_BYTES, "little")
     return bytes(hashes)
+
+
+def extend_hashes(known: bytes, hashes: bytes, ids: bytes, block_size: int, *, salt: str = "", lora: str = "") -> bytes:
+    """`block_hashes` of a prompt that mostly goes on from a known one: only the blocks that differ are hashed.
+
+    Args:
+        known: tokens of an earlier prompt, under the same block size, salt and adapter.
+        hashes: its hashes.
+        ids, block_size, salt, lora: as in `block_hashes`.
+    """
+    shared = min(common_tokens(known, ids) // block_size, len(hashes) // HASH_BYTES)
+    if not shared:
+        return block_hashes(ids, block_size, salt=salt, lora=lora)
+    prefix = hashes[: shared * HASH_BYTES]
+    parent = int.from_bytes(prefix[-HASH_BYTES:], "little")
+    return prefix + block_hashes(ids[shared * block_size * TOKEN_BYTES :], block_size, parent=parent)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -39,7 +39,7 @@ class ChatTemplate:
     def render(
         self,
         messages: Iterable[Mapping[str, object]],
-        tools: Iterable[Mapping[str, object]],
+        tools: Sequence[Mapping[str, object]],
         shield: Shield,
         now: datetime | None,
         kwargs: Mapping[str, object],
@@ -50,7 +50,7 @@ class ChatTemplate:
             **self.variables,
             **kwargs,
             "messages": shape_messages(messages, self.traits, shield),
-            "tools": [shield.shield_value(tool) for tool in shape_tools(tools, self.traits)] or None,
+            "tools": shield.shield_constants(shape_tools(tools, self.traits)) or None,
         }
         text = self.engine.render(context, now)
         if len(text) > MOST_CHARACTERS:

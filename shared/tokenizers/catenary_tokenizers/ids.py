@@ -6,7 +6,7 @@ import sys
 from array import array
 from collections.abc import Iterable
 
-__all__ = ["TOKEN_BYTES", "pack", "unpack"]
+__all__ = ["TOKEN_BYTES", "common_tokens", "pack", "unpack"]
 
 TOKEN_BYTES = 4
 _SWAP = sys.byteorder == "big"
@@ -27,3 +27,15 @@ def unpack(packed: bytes) -> array[int]:
     if _SWAP:
         ids.byteswap()
     return ids
+
+
+def common_tokens(left: bytes, right: bytes) -> int:
+    """How many tokens two packed sequences begin with in common."""
+    low, high = 0, min(len(left), len(right)) // TOKEN_BYTES
+    while low < high:
+        middle = (low + high + 1) // 2
+        if left[low * TOKEN_BYTES : middle * TOKEN_BYTES] == right[low * TOKEN_BYTES : middle * TOKEN_BYTES]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

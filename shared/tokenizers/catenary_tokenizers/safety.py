@@ -12,15 +12,28 @@ which ends in the start of a control token, or starts with the end of one, is ma
 
 from __future__ import annotations
 
+import marshal
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
 
-__all__ = ["Shield", "longest_of"]
+__all__ = ["Constant", "Shield", "longest_of"]
 
 _PRIVATE_USE = range(0xE000, 0xF8FF)
 # Values templates compare with; a mark inside would change what they render.
 _WORDS = frozenset({"array", "boolean", "function", "integer", "null", "number", "object", "string", "text"})
 _NAMING = frozenset({"$defs", "arguments", "definitions", "patternProperties", "properties"})
+# Names, keys and values come again and again; the bound keeps them to a few megabytes.
+_SHORT, _MOST_SHORT, _MOST_CONSTANTS = 64, 16_384, 64
+
+
+class Constant(dict[str, object]):
+    """An object that is rendered often and never changed, so that its JSON is written once (`template.to_json`)."""
+
+    __slots__ = ("json",)
+
+    json: str
 
 
 class Shield:
@@ -36,7 +49,6 @@ class Shield:
         taken = set(template).union(*self._controls)
         free = (chr(code) for code in _PRIVATE_USE if chr(code) not in taken)
         self.mark, self._escape = next(free), next(free)
-        self._reserved = re.compile(f"[{self.mark}{self._escape}]")
         self._token = _starts(self._controls)
         self._firsts = {text[0] for text in self._controls}
         self._lasts = {text[-1] for text in self._controls}
@@ -44,23 +56,19 @@ class Shield:
         self._tails = {text[start:] for text in self._controls for start in range(1, len(text))}
         self._inner = "\n".join(self._controls)
         self._longest = max(map(len, self._controls), default=0)
+        self._short = lru_cache(_MOST_SHORT)(self._marked)
+        self._constants: dict[bytes, list[Constant]] = {}
 
     def shield(self, text: str, *, whole: bool = True) -> str:
         """`text` so marked that it neither holds nor completes a control token.
 
         With `whole` false a text that is the middle of a control token is left alone: for keys that templates look up.
         """
-        text = self.escape(text)
-        if not self._controls:
-            return text
-        text = self._token.sub(self._break, text)
-        if whole and 1 < len(text) < self._longest and text in self._inner and text not in _WORDS:
-            return text[0] + self.mark + text[1:]
-        return self._break_start(self._break_end(text))
+        return self._short(text, whole) if len(text) <= _SHORT else self._marked(text, whole)
 
     def escape(self, text: str) -> str:
         """`text` with nothing in it that `clean` would take for a mark; its control tokens stay."""
-        if not self._reserved.search(text):
+        if self.mark not in text and self._escape not in text:
             return text
         return text.replace(self._escape, self._escape + "1").replace(self.mark, self._escape + "0")
 
@@ -73,14 +81,25 @@ class Shield:
         """
         if isinstance(value, str):
             return self.shield(value)
-        if isinstance(value, Mapping):
+        if isinstance(value, dict | Mapping):
             return {
                 self.shield(str(key), whole=names): self.shield_value(item, names=key in _NAMING)
                 for key, item in value.items()
             }
-        if isinstance(value, Sequence):
+        if isinstance(value, list | Sequence):
             return [self.shield_value(item, names=names) for item in value]
         return value
+
+    def shield_constants(self, values: Sequence[Mapping[str, object]]) -> list[Constant]:
+        """Plain JSON objects, shielded once however often they come: a session sends the same tools every turn."""
+        plain: Any = list(values)
+        key = marshal.dumps(plain, 2)
+        known = self._constants.get(key)
+        if known is None:
+            if len(self._constants) >= _MOST_CONSTANTS:
+                del self._constants[next(iter(self._constants))]
+            known = self._constants[key] = [Constant(self._shield_object(value)) for value in plain]
+        return known
 
     def clean(self, text: str) -> str:
         """Rendered text without marks, the caller's own private-use characters restored."""
@@ -88,6 +107,20 @@ class Shield:
         if self._escape in text:
             text = text.replace(self._escape + "0", self.mark).replace(self._escape + "1", self._escape)
         return text
+
+    def _shield_object(self, value: Mapping[str, object]) -> dict[str, object]:
+        return {
+            self.shield(key, whole=False): self.shield_value(item, names=key in _NAMING) for key, item in value.items()
+        }
+
+    def _marked(self, text: str, whole: bool) -> str:
+        text = self.escape(text)
+        if not self._controls:
+            return text
+        text = self._token.sub(self._break, text)
+        if whole and 1 < len(text) < self._longest and text in self._inner and text not in _WORDS:
+            return text[0] + self.mark + text[1:]
+        return self._break_start(self._break_end(text))
 
     def _break(self, match: re.Match[str]) -> str:
         return match[0] + self.mark

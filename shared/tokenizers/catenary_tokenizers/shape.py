@@ -21,6 +21,8 @@ __all__ = ["CLOSE_THINK", "OPEN_THINK", "call_arguments", "shape_messages", "sha
 Message = dict[str, Any]
 
 OPEN_THINK, CLOSE_THINK = "<think>", "</think>"
+_LEAD = 32  # characters in which reasoning that a client sent back as text begins
+_SHAPED = frozenset({"role", "content", "reasoning_content", "thinking", "tool_calls", "tool_call_id"})
 
 
 def shape_tools(tools: Iterable[Mapping[str, object]], traits: Traits) -> list[Mapping[str, object]]:
@@ -97,8 +99,10 @@ def _reasoning(message: Mapping[str, object]) -> tuple[str, object]:
     content = message.get("content")
     if reasoning := message.get("reasoning_content"):
         return str(reasoning), content
-    if isinstance(content, str) and content.lstrip().startswith(OPEN_THINK) and CLOSE_THINK in content:
-        thought, _, said = content.lstrip().removeprefix(OPEN_THINK).partition(CLOSE_THINK)
+    if isinstance(content, str) and OPEN_THINK in content[:_LEAD] and content.lstrip().startswith(OPEN_THINK):
+        thought, closed, said = content.lstrip().removeprefix(OPEN_THINK).partition(CLOSE_THINK)
+        if not closed:
+            return "", content
         return thought.strip("\n"), said.lstrip("\n")
     return "", content
 
@@ -167,8 +171,9 @@ def _text_part(part: Mapping[str, Any], shield: Shield) -> str:
 
 def _others(message: Mapping[str, object], shield: Shield) -> Message:
     """Fields that only some templates know (`name`, `task`, …)."""
-    known = {"role", "content", "reasoning_content", "thinking", "tool_calls", "tool_call_id"}
-    return {key: shield.shield_value(value) for key, value in message.items() if key not in known}
+    if message.keys() <= _SHAPED:
+        return {}
+    return {key: shield.shield_value(value) for key, value in message.items() if key not in _SHAPED}
 
 
 def _sequence(value: object, field: str) -> Sequence[Mapping[str, Any]]:

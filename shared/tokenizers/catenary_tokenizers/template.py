@@ -19,6 +19,7 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from catenary_tokenizers.errors import PromptError, TemplateLimitError
+from catenary_tokenizers.safety import Constant
 
 __all__ = ["Engine", "Jinja2Engine", "MiniJinjaEngine", "to_json"]
 
@@ -65,6 +66,12 @@ def to_json(
     sort_keys: bool = False,
 ) -> str:
     """The `tojson` filter that chat templates are written for: plain `json.dumps`, nothing escaped for HTML."""
+    if type(value) is Constant and not (ensure_ascii or indent or separators or sort_keys):
+        try:
+            return value.json
+        except AttributeError:
+            value.json = json.dumps(value, ensure_ascii=False)
+            return value.json
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from catenary_tokenizers import ModelDirectoryError, ModelTokenizer, block_hashes, embedded_path, load, pack, unpack
+from catenary_tokenizers.blocks import extend_hashes
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
@@ -85,6 +86,12 @@ def test_two_prompts_share_a_hash_exactly_where_they_share_the_prefix(
     for end in range(8, min(len(ours), len(theirs)) + 1, 8):
         tokens = end // 8 * size
         assert (ours[end - 8 : end] == theirs[end - 8 : end]) == (left[:tokens] == right[:tokens])
+
+
+@given(st.lists(st.integers(0, 3), max_size=40), st.lists(st.integers(0, 3), max_size=40), st.integers(1, 5))
+def test_hashes_extended_from_a_known_prompt_are_the_same(known: list[int], new: list[int], size: int) -> None:
+    before, ids = pack(known), pack([*known[: len(new)], *new])
+    assert extend_hashes(before, block_hashes(before, size), ids, size) == block_hashes(ids, size)
 
 
 def test_a_directory_without_a_vocabulary_says_so(tmp_path: Path) -> None:
