@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from catenary_frontend.settings import FrontendSettings
 from catenary_protocols.bus.subjects import Subjects
-from catenary_runtime.config import Loaded, Settings, load, read_file
+from catenary_runtime.config import ConfigError, Loaded, Settings, load, read_file
 from catenary_tool_dispatch.registry import load as load_tools
 from catenary_tool_dispatch.settings import ToolDispatchSettings
 
@@ -104,9 +104,10 @@ def _models(flags: Flags, file: str) -> list[Model]:
 
 def _override(model: Model, flags: Flags) -> Model:
     """Flags stand over the file, for every model; `--time-scale` is the simulator's."""
-    changed = msgspec.structs.replace(
-        model, workers=flags.workers or model.workers, engine=flags.engine or model.engine
-    )
+    workers = model.workers if flags.workers is None else flags.workers
+    if workers < 1:
+        raise ConfigError(f"--workers is {workers}; at least 1 is needed", field="workers")
+    changed = msgspec.structs.replace(model, workers=workers, engine=flags.engine or model.engine)
     if flags.time_scale is not None and changed.engine == "sim":
         changed = msgspec.structs.replace(changed, options={**changed.options, "time_scale": flags.time_scale})
     return changed

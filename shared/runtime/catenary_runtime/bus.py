@@ -292,7 +292,14 @@ async def connect_once(url: str, name: str, **options: Any) -> Client:
     """A plain connection for short commands; raises `TransportError` when the broker is not there."""
     try:
         return await nats.connect(
-            url.split(","), name=name, allow_reconnect=False, connect_timeout=2, error_cb=_quiet, **options
+            url.split(","),
+            name=name,
+            allow_reconnect=False,
+            connect_timeout=2,
+            max_reconnect_attempts=1,  # the first connect counts as one, and tries again this often
+            reconnect_time_wait=0.05,
+            error_cb=_quiet,
+            **options,
         )
     except (NatsError, NoServersError, OSError, TimeoutError) as error:
         raise TransportError(f"no broker at {redact(url)}: {error or type(error).__name__}") from error

@@ -1,0 +1,43 @@
+"""One mesh for all tests that leave it whole: the simulator goes as fast as it can, and takes scripts."""
+
+import secrets
+from collections.abc import AsyncIterator, Iterator
+
+import httpx
+import pytest
+from catenary_runtime.bus import Bus
+
+from tests.mesh.harness import RunningMesh, Script, running_mesh
+
+
+@pytest.fixture(scope="session")
+def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMesh]:
+    """No waiting in the engines."""
+    with running_mesh(tmp_path_factory.mktemp("mesh"), "--time-scale", "0", "--sim-script") as one:
+        yield one
+
+
+@pytest.fixture(scope="session")
+def paced_mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMesh]:
+    """Engines in real time."""
+    with running_mesh(tmp_path_factory.mktemp("paced"), "--time-scale", "1", "--sim-script") as one:
+        yield one
+
+
+@pytest.fixture
+async def client(mesh: RunningMesh) -> AsyncIterator[httpx.AsyncClient]:
+    async with mesh.client() as one:
+        yield one
+
+
+@pytest.fixture
+async def mesh_bus(mesh: RunningMesh) -> AsyncIterator[Bus]:
+    async with mesh.bus() as one:
+        yield one
+
+
+@pytest.fixture
+async def script(mesh: RunningMesh, mesh_bus: Bus) -> AsyncIterator[Script]:
+    one = Script(mesh_bus, mesh.workers, f"script-{secrets.token_hex(4)}")
+    yield one
+    await one.forget()
