@@ -215,9 +215,8 @@ class Desk:
             answers.append(self._refuse(entry, code, "no worker had room in time", now))
         for turn_id in self.queue:
             entry = self._entries[turn_id]
-            if not self.fleet.serving(entry.place) and now - self.fleet.seen_at(entry.place) > RETURN_S:
-                if now - entry.since > FIRST_BEATS_S:
-                    answers.append(self._refuse(entry, "no_worker", "the model's last worker is gone", now))
+            if self._abandoned(entry.place, now) and now - entry.since > FIRST_BEATS_S:
+                answers.append(self._refuse(entry, "no_worker", "the model's last worker is gone", now))
             elif now - entry.told_at >= REPEAT_S:
                 answers.append(self._tell(entry, now))
         while self._decided and now - next(iter(self._decided.values()))[1] > REMEMBER_S:
@@ -243,11 +242,15 @@ class Desk:
                 message = f"the prompt has {place.prompt_tokens} tokens; the KV cache of no worker holds over {most}"
                 return _refused(place, "context_length_exceeded", message)
             return None
-        if now - self._began < FIRST_BEATS_S or now - self.fleet.seen_at(place) < RETURN_S:
+        if now - self._began < FIRST_BEATS_S or not self._abandoned(place, now):
             return None
         if self.fleet.has_model(place.model):
             return _refused(place, "model_not_ready", f"no worker of {place.model} is ready", retry_after=2.0)
         return _refused(place, "no_worker", f"no worker serves {place.model}", retry_after=5.0)
+
+    def _abandoned(self, place: PlaceTurn, now: float) -> bool:
+        """No worker serves the model, and none will come back."""
+        return not self.fleet.serving(place) and now - self.fleet.seen_at(place) > RETURN_S
 
     def _with_room(self, place: PlaceTurn) -> list[Worker]:
         return [worker for worker in self.fleet.serving(place) if self._has_room(worker, place)]
