@@ -39,6 +39,9 @@ class JsonCalls:
         if listed:
             src.pos += 1
             following = yield from skip_space(src)
+        if listed and following == "]" and not scope.implicit:
+            src.pos += 1
+            return ""
         if following != "{":
             return "no JSON object"
         while following == "{":
@@ -109,7 +112,7 @@ class JsonCalls:
             return "the object is not closed"
         if not done and scope.implicit and name not in scope.tools:
             return "a JSON object that is no call"
-        scope.complete(src, sink, at_close=char != "}" and src.ended)
+        scope.complete(src, sink)
         return ""
 
 
@@ -167,6 +170,8 @@ class HeaderCalls:
         yield from skip_space(src)
         fence = yield from accept(src, Literals(self.fences))
         char = yield from skip_space(src)
+        if fence and (yield from accept(src, Literals(self.fences))):
+            char = yield from skip_space(src)
         if char in ("{", '"'):
             sink.begin(found["name"], call_id)
             reason = yield from read_arguments(src, sink.arguments, self.dialect)
@@ -175,7 +180,7 @@ class HeaderCalls:
             scope.complete(src, sink)
         elif char == "" and separator and src.natural:
             sink.begin(found["name"], call_id)
-            scope.complete(src, sink, at_close=True)
+            scope.complete(src, sink)
         else:
             closed = yield from accept(src, Literals((*self.close, *scope.closers.all)))
             if not closed:
@@ -212,8 +217,7 @@ class PythonCalls:
             if stop != "(" or not "".join(name):
                 src.unread(stop)
                 return "no function name"
-            sink.begin("".join(name))
-            reason = yield from scan_value(src, sink.arguments, PYTHON, keywords=True)
+            reason = yield from scan_value(src, _AtKeyword(sink, "".join(name)), PYTHON, keywords=True)
             if reason:
                 return reason
             scope.complete(src, sink)
@@ -227,6 +231,26 @@ class PythonCalls:
                 src.pos += 1
                 return ""
             return "" if not listed or (not following and src.natural) else "the list of calls is not closed"
+
+
+class _AtKeyword:
+    """Begins a call once its first keyword, or the lack of any, tells that it is one."""
+
+    __slots__ = ("_held", "_name", "_sink")
+
+    def __init__(self, sink: Sink, name: str) -> None:
+        self._sink = sink
+        self._name = name
+        self._held: list[str] = []
+
+    def __call__(self, piece: str) -> None:
+        if self._sink.is_open:
+            self._sink.arguments(piece)
+            return
+        self._held.append(piece)
+        if piece in {": ", "}"}:
+            self._sink.begin(self._name)
+            self._sink.arguments("".join(self._held))
 
 
 _NAME_ENDS = Literals(("(", ")", "[", "]", "{", "}", ",", "=", '"', "'", "<", ":", *_SPACES))
@@ -249,7 +273,7 @@ def read_named(src: Source, sink: Sink, scope: Scope, name: str) -> Steps[str]:
     if not closed and not (char == "" and src.natural):
         return "no JSON object"
     sink.begin(name)
-    scope.complete(src, sink, at_close=not closed)
+    scope.complete(src, sink)
     return ""
 
 

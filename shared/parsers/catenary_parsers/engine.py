@@ -107,22 +107,27 @@ class Parser:
                     return
             if mark in grammar.fmt.implicit:
                 yield from self._maybe_block(mark)
-            elif mark in grammar.headers and (sink.fresh or mark in grammar.in_thinking.all):
+            elif (
+                mark in grammar.headers
+                or mark in grammar.frame.body
+                or (mark in grammar.frame.bare_start and sink.fresh)
+            ):
                 thinking = yield from self._header(mark)
-            elif mark in grammar.headers:
+            elif mark in grammar.frame.bare_start:
                 sink.text(mark)
             elif mark in grammar.blocks or mark in grammar.bare:
                 yield from self._block(mark)
-            elif mark:
+            elif mark in grammar.reasoning.open:
                 sink.boundary()
-                thinking = mark in grammar.reasoning.open
+                thinking = True
 
     def _header(self, mark: str) -> Steps[bool]:
         """Read a message's header and go where it leads; return whether that is into thinking."""
         grammar, src, sink = self._grammar, self._src, self._sink
         sink.boundary()
         pieces = [mark]
-        pieces.append((yield from until(src, grammar.in_header, pieces.append)))
+        if mark not in grammar.frame.body:
+            pieces.append((yield from until(src, grammar.in_header, pieces.append)))
         header = sink.spell("".join(pieces))
         if len(header) > _MAX_HEADER:
             sink.text(grammar.everything.without("".join(pieces)))
@@ -143,7 +148,6 @@ class Parser:
     def _block(self, mark: str, name: str = "") -> Steps[None]:
         """Read a block of calls behind its marker, or the arguments of the call to `name`."""
         src, sink = self._src, self._sink
-        sink.boundary()
         bare = mark in self._grammar.bare
         if bare:
             src.unread(mark)

@@ -41,9 +41,9 @@ class Scope:
     first: bool = True
     """Whether no call of the block was read yet."""
 
-    def complete(self, src: Source, sink: Sink, *, at_close: bool = False) -> None:
+    def complete(self, src: Source, sink: Sink) -> None:
         """The open call is certain: what comes next cannot take it back."""
-        sink.complete(at_close=at_close)
+        sink.complete(at_close=src.ended)
         if not sink.is_held:
             src.keep()
 
@@ -186,11 +186,11 @@ class Grammar:
         blocks = frozenset(fmt.open)
         bare = frozenset(literal for body in fmt.bodies for literal in body.opens) - blocks
         frame = fmt.messages or Messages(start=(), body=(), end=(), routes=())
-        headers = frozenset((*frame.start, *frame.bare_start))
+        headers = frozenset(frame.start)
         calls = {*blocks, *bare}
         inner = {literal for body in fmt.bodies for literal in _strays(body)}
         noise = {*fmt.close, *inner, *fmt.drops, *frame.body, *frame.end}
-        thinking = {*reasoning.open, *reasoning.close, *headers, *frame.end} - set(frame.bare_start)
+        thinking = {*reasoning.open, *reasoning.close, *headers, *frame.end}
         for name, value in {
             "blocks": blocks,
             "bare": bare,
@@ -201,7 +201,7 @@ class Grammar:
             "frame": frame,
             "headers": headers,
             "in_header": Literals((*frame.body, *frame.end)),
-            "in_text": Literals({*calls, *thinking, *noise, *headers, *fmt.implicit}),
+            "in_text": Literals({*calls, *thinking, *noise, *frame.bare_start, *fmt.implicit}),
             "in_thinking": Literals({*calls, *thinking, *(noise if fmt.ends_thinking else ())}),
             "everything": Literals({*calls, *thinking, *noise}),
         }.items():

@@ -38,6 +38,7 @@ class Sink:
         "_awaited",
         "_events",
         "_id",
+        "_ids",
         "_kind",
         "_name",
         "_open",
@@ -45,6 +46,7 @@ class Sink:
         "_ready",
         "_saved",
         "_space",
+        "_spaced",
         "_spellings",
         "_touching",
         "fresh",
@@ -58,10 +60,12 @@ class Sink:
         self._kind: _Kind = ""
         self._pending: list[str] = []
         self._space: list[str] = []
+        self._spaced: _Kind = "text"
         self._touching = False
         self._open = False
         self._name = ""
         self._id = ""
+        self._ids: set[str] = set()
         self._arguments: list[str] = []
         self._ready: list[Event] = []
         self._saved: tuple[list[str], bool, bool, int] | None = None
@@ -125,13 +129,14 @@ class Sink:
         self._touching = self.fresh = True
 
     def begin(self, name: str, call_id: str = "") -> None:
-        """A call with this name begins."""
+        """A call with this name begins. An id that an earlier call has is none."""
         self._flush()
         self.boundary()
         self.index += 1
         self._open = True
         self._name = self.spell(name)
-        self._id = self.spell(call_id)
+        self._id = "" if call_id in self._ids else self.spell(call_id)
+        self._ids.add(call_id)
         self._arguments = []
         self.unconverted = []
         self._events.append(ToolCallBegun(self.index, self._id, self._name))
@@ -172,15 +177,21 @@ class Sink:
             self._events.append(ToolCallCut(self.index, "".join(self._arguments)))
 
     def malformed(self, raw: str, reason: str) -> None:
-        """Text in the place of a call."""
-        self.cut()
+        """Text in the place of a call; its white space is text too, and so is what stands before it."""
+        if self._open:
+            self.cut()
+        else:
+            self.end()
         self._flush()
-        self.boundary()
-        self._events.append(Malformed(self.spell(raw).strip(SPACE), reason))
+        self._touching = False
+        self._events.append(Malformed(self.spell(raw), reason))
 
     def end(self) -> None:
-        """All text is read: white space that touches no marker is text."""
+        """No marker follows the text so far: white space behind it is text."""
         if self._space and not self._touching:
+            if self._kind != self._spaced:
+                self._flush()
+                self._kind = self._spaced
             self._pending.extend(self._space)
         self._space.clear()
 
@@ -192,6 +203,7 @@ class Sink:
             if not piece:
                 return
             self._touching = False
+        self._spaced = kind
         body = piece.rstrip(SPACE)
         if not body:
             self._space.append(piece)

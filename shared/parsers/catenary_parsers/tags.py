@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from catenary_parsers.calls import read_arguments
-from catenary_parsers.coerce import ANY, TEXT, convert, kind_of, required_of
+from catenary_parsers.coerce import ANY, TEXT, Kind, convert, kind_of, required_of
 from catenary_parsers.lexer import END, SPACE, Literals, accept, ahead, at_least, skip_space, until
 from catenary_parsers.strings import escaped
 
@@ -87,7 +87,7 @@ class TagCalls:
             if tag == self.param.open:
                 reason = yield from self._param(src, sink, scope, parameters, given)
             elif tag in call_close:
-                return _finish(src, sink, scope, given, at_close=False)
+                return _finish(src, sink, scope, given)
             elif (char == "{" or tag in self.json_open) and not given:
                 reason = yield from read_arguments(src, sink.arguments)
                 if not reason:
@@ -95,7 +95,7 @@ class TagCalls:
                     yield from self._ending(src)
                     return ""
             elif not char and src.natural and required_of(parameters) <= set(given):
-                return _finish(src, sink, scope, given, at_close=True)
+                return _finish(src, sink, scope, given)
             else:
                 return "the text ends in a call" if not char else f"{char!r} where a tag should be"
             if reason:
@@ -231,13 +231,19 @@ _QUOTES = " \t\"'"
 
 def _kind(said: str | None, parameters: Mapping[str, object] | None, key: str) -> Kind:
     """What the value may be: the tag's own word on it goes before the schema."""
-    if said in {"true", "string"}:
-        return TEXT
-    return ANY if said else kind_of(parameters, key)
+    match said:
+        case None:
+            return kind_of(parameters, key)
+        case "true" | "string":
+            return TEXT
+        case "false":
+            return Kind(ANY.types - {"string"})
+        case _:
+            return Kind(frozenset({said}) & ANY.types or ANY.types)
 
 
-def _finish(src: Source, sink: Sink, scope: Scope, given: list[str], *, at_close: bool) -> str:
+def _finish(src: Source, sink: Sink, scope: Scope, given: list[str]) -> str:
     if given:
         sink.arguments("}")
-    scope.complete(src, sink, at_close=at_close)
+    scope.complete(src, sink)
     return ""

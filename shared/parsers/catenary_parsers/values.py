@@ -116,17 +116,14 @@ def scan_value(  # noqa: C901, PLR0912, PLR0915 - one loop over a table of state
         elif state is _COLON or state is _NEXT or (state is _KEY and closers[-1] == "=)"):
             return _misfit(src, dialect)
         else:
-            quote = src.buf[src.pos : src.pos + 1]
-            if quotes:
-                quote = yield from accept(src, quotes)
-            elif quote == '"' or (quote == "'" and dialect.python):
+            own = bool(quotes and (yield from accept(src, quotes)))
+            quote = "" if own else src.buf[src.pos : src.pos + 1]
+            if quote == '"' or (quote == "'" and dialect.python):
                 src.pos += 1
-            else:
-                quote = ""
-            if not quote:
+            elif not own:
                 return _misfit(src, dialect)
             out(comma + '"')
-            if quotes:
+            if own and quotes:
                 whole = yield from plain_string(src, out, quotes)
             elif dialect.python:
                 whole = yield from python_string(src, out, quote)

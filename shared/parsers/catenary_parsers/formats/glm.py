@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from catenary_parsers.calls import JsonCalls
 from catenary_parsers.grammar import Format, Writing
 from catenary_parsers.tags import Tag, TagCalls
 
@@ -12,6 +13,7 @@ def _glm(name: str, newline: str, models: tuple[str, ...]) -> Format:
         open=("<tool_call>",),
         close=("</tool_call>",),
         bodies=(
+            JsonCalls(),
             TagCalls(
                 call=Tag("", ""),
                 call_close=(),

@@ -10,7 +10,7 @@ LLAMA3_JSON = Format(
     name="llama3_json",
     open=("<|python_tag|>",),
     close=(),
-    implicit=("{",),
+    implicit=("{", "["),
     drops=("<|eom_id|>", "<|eot_id|>"),
     bodies=(JsonCalls(name_keys=("name", "function"), arguments_keys=("parameters", "arguments")),),
     writing=Writing(

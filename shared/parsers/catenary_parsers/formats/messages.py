@@ -32,6 +32,7 @@ HARMONY = Format(
     ),
     drops=("<|constrain|>",),
     reasoning="gpt_oss",
+    ends_thinking=True,
     markers=(
         "<|start|>",
         "<|channel|>",
@@ -62,6 +63,7 @@ INKLING = Format(
         ),
     ),
     reasoning="inkling",
+    ends_thinking=True,
     markers=(
         "<|message_model|>",
         "<|content_thinking|>",
@@ -93,11 +95,13 @@ MUSE = Format(
     ),
     messages=Messages(
         start=("<|start|>",),
+        bare_start=("to=",),
         body=("<|message|>",),
         end=("<|eom|>", "<|eot|>"),
         routes=(Route(re.compile(r"\bto=self\b"), "reasoning"),),
     ),
     reasoning="muse",
+    ends_thinking=True,
     markers=("<|start|>", "<|message|>", "<|eom|>", "<|eot|>"),
     models=("Muse", "Muse Glimmer"),
 )
