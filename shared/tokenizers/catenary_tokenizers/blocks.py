@@ -67,7 +67,10 @@ def extend_hashes(known: bytes, hashes: bytes, ids: bytes, block_size: int, *, s
     Args:
         known: tokens of an earlier prompt, under the same block size, salt and adapter.
         hashes: its hashes.
-        ids, block_size, salt, lora: as in `block_hashes`.
+        ids: tokens of the prompt.
+        block_size: tokens in a block, at least 1.
+        salt: cache salt of the tenant.
+        lora: name of the adapter.
     """
     shared = min(common_tokens(known, ids) // block_size, len(hashes) // HASH_BYTES)
     if not shared:

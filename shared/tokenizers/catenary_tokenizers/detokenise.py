@@ -11,7 +11,7 @@ import codecs
 import contextlib
 from collections.abc import Container, Iterator, Sequence
 
-from catenary_tokenizers.ids import unpack
+from catenary_tokenizers.ids import TOKEN_BYTES, unpack
 from catenary_tokenizers.vocabulary import ControlToken
 
 __all__ = ["Detokenizer", "PieceTable"]
@@ -64,14 +64,17 @@ class Detokenizer:
 
     def push(self, ids: bytes) -> list[str | ControlToken]:
         """The text and control tokens that these ids (little-endian `u32`) complete, in order."""
-        tokens = unpack(ids)
         if not self._pending:
+            if len(ids) == TOKEN_BYTES:  # most steps of a stream are one token
+                one = self._table.texts.get(int.from_bytes(ids, "little"))
+                if one:
+                    return [one]
             try:
-                text = "".join(map(self._table.texts.__getitem__, tokens))
+                text = "".join(map(self._table.texts.__getitem__, unpack(ids)))
             except KeyError:
-                return self._push_bytes(tokens)
+                return self._push_bytes(unpack(ids))
             return [text] if text else []
-        return self._push_bytes(tokens)
+        return self._push_bytes(unpack(ids))
 
     def flush(self) -> str:
         """The end of the stream: U+FFFD if a character is left incomplete, else nothing."""

@@ -139,9 +139,11 @@ class ModelTokenizer:
         """
         if memory is None:
             return self._encode(rendered.marked)
+        parts = self._parts(rendered.marked)
         prompt = MarkedPrompt(
-            parts=self._parts(rendered.marked),
-            encode=self._encode_part,
+            parts=parts,
+            ids=self._encode_parts(parts),
+            encode=self._encode_text,
             clean=self._shield.clean,
             escape=self._shield.escape,
             calls=rendered.calls,
@@ -169,7 +171,16 @@ class ModelTokenizer:
         return Detokenizer(self.table, prompt)
 
     def _encode(self, marked: str) -> bytes:
-        return b"".join([self._encode_part(part, at) for at, part in enumerate(self._parts(marked)) if part])
+        return b"".join(self._encode_parts(self._parts(marked)))
+
+    def _encode_parts(self, parts: Sequence[str]) -> list[bytes]:
+        """Ids of each part."""
+        ids = [b""] * len(parts)
+        ids[1::2] = map(self._packed.__getitem__, parts[1::2])
+        ids[0::2] = self._cache.get_all(parts[0::2], self._encode_later)
+        if not self._same_start and parts[0]:
+            ids[0] = self._first_cache.get(parts[0], self._encode_first)
+        return ids
 
     def _parts(self, marked: str) -> list[str]:
         """Plain text at even places, control tokens at odd ones."""
@@ -178,13 +189,7 @@ class ModelTokenizer:
             self._strip(parts)
         return parts
 
-    def _encode_part(self, part: str, at: int) -> bytes:
-        if at % 2:
-            return self._packed[part]
-        if not part:
-            return b""
-        if at == 0 and not self._same_start:
-            return self._first_cache.get(part, self._encode_first)
+    def _encode_text(self, part: str) -> bytes:
         return self._cache.get(part, self._encode_later)
 
     def _encode_first(self, part: str) -> bytes:

@@ -8,7 +8,7 @@ difference, tokens wholly inside the common text are taken and the rest is encod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from xxhash import xxh3_128
@@ -27,7 +27,8 @@ class MarkedPrompt:
 
     Attributes:
         parts: the marked text, cut at its control tokens.
-        encode: ids of the part (or of the end of one) that stands at a place.
+        ids: packed ids of each part.
+        encode: ids of a marked text that is a piece of a part.
         clean: takes marks out of a part.
         escape: makes a clean text one that `encode` takes.
         calls: arguments of the conversation's calls, as JSON text or parsed.
@@ -35,7 +36,8 @@ class MarkedPrompt:
     """
 
     parts: Sequence[str]
-    encode: Callable[[str, int], bytes]
+    ids: Sequence[bytes]
+    encode: Callable[[str], bytes]
     clean: Callable[[str], str]
     escape: Callable[[str], str]
     calls: Sequence[object]
@@ -44,41 +46,38 @@ class MarkedPrompt:
 
 def assemble(prompt: MarkedPrompt, memory: TurnMemory, scope: bytes) -> bytes:
     """Ids of a prompt with remembered answers in it; `scope` as in `scope_of`."""
-    parts, encode = prompt.parts, prompt.encode
     out: list[bytes] = []
     hashed = xxh3_128(scope)
-    fresh = at = found = 0
-    while at < len(parts):
-        tail = _opening_at(parts, at, memory)
-        if tail is None:
-            out.append(encode(parts[at], at))
-            at += 1
-            continue
-        opening = encode(tail, at) if tail else b""
+    at = fresh = found = 0
+    for place, tail in _openings(prompt.parts, memory):
+        if place < at:
+            continue  # inside the answer before: the model opened a message of its own
+        out += prompt.ids[at:place]
+        at = place
         hashed.update(b"".join(out[fresh:]))
         fresh = len(out)
+        opening = prompt.encode(tail) if tail else b""
         before = hashed.copy()
         before.update(opening)
-        turn = memory.find(before.digest())
-        if turn is None:
-            out.append(encode(parts[at], at))
-            at += 1
-            continue
-        out.append(opening)
-        answer = _Answer(prompt, at, len(tail), turn, memory.table)
-        at = answer.splice(out)
-        memory.count(answer.outcome)
-        found += 1
+        if turn := memory.find(before.digest()):
+            out.append(opening)
+            answer = _Answer(prompt, at, len(tail), turn, memory.table)
+            at = answer.splice(out)
+            memory.count(answer.outcome)
+            found += 1
     memory.count("unknown", prompt.answers - found)
-    return b"".join(out)
+    return b"".join([*out, *prompt.ids[at:]])
 
 
-def _opening_at(parts: Sequence[str], at: int, memory: TurnMemory) -> str | None:
-    """The text with which an answer's part begins, if one may begin in this part."""
-    if at == 0 or at % 2:
-        return None
-    tails = memory.openings.get(parts[at - 1], ())
-    return max((tail for tail in tails if parts[at].startswith(tail)), key=len, default=None)
+def _openings(parts: Sequence[str], memory: TurnMemory) -> Iterator[tuple[int, str]]:
+    """Parts in which an answer may begin, with the text that comes before it."""
+    openings = memory.openings
+    for place, control in enumerate(parts[1::2]):
+        if control in openings:
+            at = 2 * place + 2
+            tails = [tail for tail in openings[control] if parts[at].startswith(tail)]
+            if tails:
+                yield at, max(tails, key=len)
 
 
 class _Answer:
@@ -129,12 +128,12 @@ class _Answer:
         kept = ids[: _tokens_inside(ids, rendered.encode("utf-8", "surrogatepass"), self._table) * TOKEN_BYTES]
         if not kept and place == self._at:  # nothing was taken: the part as if nothing had been remembered
             self.outcome = self.outcome if ids else "reasoning"
-            out[-1] = self._prompt.encode(self._parts[place], place)
+            out[-1] = self._prompt.ids[place]
             return
         head = b"".join(map(self._table.piece, unpack(kept))).decode()
         out.append(kept)
         if len(head) < len(rendered):
-            out.append(self._prompt.encode(self._prompt.escape(rendered[len(head) :]), place))
+            out.append(self._prompt.encode(self._prompt.escape(rendered[len(head) :])))
 
 
 def _tokens_inside(ids: bytes, text: bytes, table: PieceTable) -> int:
