@@ -11,6 +11,7 @@ from catenary_protocols.turn_events import (
     CallComplete,
     Failed,
     Finished,
+    Queued,
     Started,
     TurnEvent,
     Usage,
@@ -20,7 +21,7 @@ from catenary_runtime import semconv, telemetry
 from catenary_frontend.metrics import DURATION, FIRST_TOKEN, INFLIGHT, REQUESTS
 
 log = structlog.get_logger()
-_BEFORE_TOKENS = frozenset({"Accepted", "Queued", "Started"})
+_BEFORE_TOKENS = (Accepted, Queued, Started)
 
 
 @dataclass(slots=True)
@@ -71,7 +72,7 @@ class Account:
                     self.reason, self.usage = event.reason, event.usage
                 case Failed():
                     self.code = event.error.code
-        if not self.first_s and type(events[-1]).__name__ not in _BEFORE_TOKENS and self.code == "ok":
+        if not self.first_s and self.code == "ok" and not isinstance(events[-1], _BEFORE_TOKENS):
             self.first_s = self._passed()
             FIRST_TOKEN.labels(api=self.api, model=self.model).observe(self.first_s)
 

@@ -17,7 +17,7 @@ from catenary_runtime.presence import Presence
 from catenary_runtime.rendezvous import pick
 from nats.aio.msg import Msg
 
-from catenary_frontend.core.owners import may_resubmit, nobody, owner_lost
+from catenary_frontend.core.resubmit import may_resubmit, nobody, owner_lost
 from catenary_frontend.metrics import ATTACHED, RESUBMITTED
 from catenary_frontend.turn import OpenTurn
 

@@ -1,6 +1,7 @@
 import asyncio
 import gzip
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -285,7 +286,9 @@ async def test_the_openapi_document_holds_the_types(stand: Stand) -> None:
     operation = document["paths"]["/v1/chat/completions"]["post"]
     name = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
     assert set(document["components"]["schemas"][name]["required"]) == {"model", "messages"}
-    assert "ChatChunk" in document["components"]["schemas"]
+    known = {f"#/components/schemas/{one}" for one in document["components"]["schemas"]}
+    assert set(re.findall(r'"\$ref": "([^"]+)"', json.dumps(document))) <= known
+    assert "#/components/schemas/ChatChunk" in known
 
 
 async def test_with_keys_only_known_callers_get_in(nats_server: NatsServer, subjects: Subjects) -> None:

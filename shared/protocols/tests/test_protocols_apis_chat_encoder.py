@@ -209,6 +209,39 @@ def test_a_cut_call_keeps_what_there_was_and_malformed_markup_is_text() -> None:
     assert choice["message"]["tool_calls"][0]["function"]["arguments"] == '{"a": "b'
 
 
+def test_a_call_may_come_whole() -> None:
+    one = encoder()
+    whole = CallComplete(index=0, id="c", name="f", arguments='{"a":1}')
+    assert deltas(one.feed([whole]))[1:] == [
+        {"tool_calls": [{"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": ""}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": '{"a":1}'}}]},
+    ]
+
+
+SMALL = st.integers(min_value=0, max_value=2)
+SOME_EVENT: st.SearchStrategy[TurnEvent] = st.one_of(
+    st.builds(TextDelta, text=st.text(), choice=SMALL),
+    st.builds(ReasoningDelta, text=st.text(), choice=SMALL),
+    st.builds(CallBegun, index=SMALL, id=st.text(), name=st.text(), choice=SMALL),
+    st.builds(ArgumentsDelta, index=SMALL, text=st.text(), choice=SMALL),
+    st.builds(CallComplete, index=SMALL, id=st.text(), name=st.text(), arguments=st.text(), choice=SMALL),
+    st.builds(CallCut, index=SMALL, arguments=st.text(), choice=SMALL),
+    st.builds(Malformed, raw=st.text(), reason=st.just("")),
+    st.builds(ToolResulted, key=st.just("t-0-0"), name=st.text(), output=st.text()),
+)
+
+
+@given(st.lists(SOME_EVENT), st.booleans())
+def test_whatever_a_turn_tells_its_stream_is_well_formed_and_ends(events: list[TurnEvent], dispatch: bool) -> None:
+    one = encoder(nvext={"tool_dispatch": dispatch})
+    stream = one.feed([*events, Finished(reason="stop", usage=USAGE)])
+    assert events_of(stream)[-1] == ("", "[DONE]")
+    for name, chunk in events_of(stream)[:-1]:
+        if not name:
+            ChatCompletionChunk.model_validate(chunk)
+    ChatCompletion.model_validate_json(one.body())
+
+
 @pytest.mark.parametrize(
     ("end", "code"),
     [

@@ -114,12 +114,18 @@ class ChatEncoder:
         self._call_delta(item.choice, ToolCallDelta(index=item.index, id=item.id, type="function", function=begun))
 
     def _arguments(self, item: ArgumentsDelta) -> None:
-        self._choice(item.choice).calls[item.index].add(item.text)
+        call = self._choice(item.choice).calls.get(item.index)
+        if call is None:
+            return  # a call that nobody began comes whole, with `CallComplete`
+        call.add(item.text)
         self._dispatch_call(item.choice, item.index)
         self._call_delta(item.choice, ToolCallDelta(index=item.index, function=FunctionDelta(arguments=item.text)))
 
     def _call_complete(self, item: CallComplete) -> None:
-        self._choice(item.choice).calls[item.index].key = item.key
+        calls = self._choice(item.choice).calls
+        if item.index not in calls:
+            self._call_begun(CallBegun(index=item.index, id=item.id, name=item.name, choice=item.choice))
+        calls[item.index].key = item.key
         self._dispatch_call(item.choice, item.index)
         self._call_rest(item)
 
