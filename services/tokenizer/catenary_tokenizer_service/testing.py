@@ -1,0 +1,170 @@
+"""The tokenizer's neighbours as a test plays them: real messages on a real broker, each step in the test's hands."""
+
+import asyncio
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from catenary_protocols.bus.codec import Decoder, encode
+from catenary_protocols.bus.messages import (
+    Attach,
+    Beat,
+    CancelTurn,
+    EventFrame,
+    LiveTurn,
+    Message,
+    ModelCard,
+    Placement,
+    PlaceTurn,
+    RunTurn,
+    TokenFrame,
+    TurnAdmitted,
+    TurnRequest,
+    TurnTokens,
+    WorkerLoad,
+)
+from catenary_protocols.turn_events import TurnEvent
+from catenary_runtime.bus import Bus
+from nats.aio.msg import Msg
+
+ROUTER, FRONTEND, TOKENIZER = "router-t", "frontend-t", "tokenizer-t"
+_any: Decoder[Message] = Decoder(
+    RunTurn | CancelTurn | PlaceTurn | EventFrame | Attach  # type: ignore[arg-type]
+)
+
+
+@dataclass(eq=False)
+class Peers:
+    """See the module. `placements` decides where a turn goes; default: the first of `workers`."""
+
+    bus: Bus
+    card: ModelCard
+    workers: dict[str, int] = field(default_factory=lambda: {"w1": 1, "w2": 1})
+    events: dict[str, list[TurnEvent]] = field(default_factory=dict)
+    seen: list[Message] = field(default_factory=list)
+    live: dict[str, tuple[LiveTurn, ...]] = field(default_factory=dict)
+    frontend_turns: tuple[LiveTurn, ...] = ()
+    frontend_incarnation: int = 1
+    router: Callable[[PlaceTurn], Message | None] | None = None
+    admits: bool = True
+    frames: dict[str, int] = field(default_factory=dict)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    silent: set[str] = field(default_factory=set)
+
+    async def start(self) -> None:
+        """Subscribe."""
+        subjects = self.bus.subjects
+        await self.bus.subscribe(subjects.to("place", router=ROUTER), self._place)
+        await self.bus.subscribe(subjects.to("events", frontend=FRONTEND), self._frame)
+        await self.bus.subscribe(subjects.to("do"), self._do)
+
+    async def beats(self) -> None:
+        """Beat for all who are not silent, until cancelled."""
+        while True:
+            self.beat()
+            await asyncio.sleep(0.05)
+
+    def beat(self) -> None:
+        """One beat of each."""
+        to = self.bus.subjects.to
+        for service, name, turns in (("router", ROUTER, ()), ("frontend", FRONTEND, self.frontend_turns)):
+            if name not in self.silent:
+                incarnation = self.frontend_incarnation if service == "frontend" else 1
+                beat = Beat(service=service, instance=name, incarnation=incarnation, turns=turns, sent_at=time.time())
+                self.bus.publish(to("beat", service=service, instance=name), encode(beat))
+        for worker, incarnation in self.workers.items():
+            if worker not in self.silent:
+                load = WorkerLoad(
+                    worker=worker,
+                    incarnation=incarnation,
+                    model=self.card.model,
+                    card=self.card.card,
+                    block_size=self.card.block_size,
+                    turns=self.live.get(worker, ()),
+                )
+                self.bus.publish(to("load", worker=worker), encode(load))
+
+    async def submit(self, request: TurnRequest) -> bytes:
+        """The tokenizer's answer to a request."""
+        subject = self.bus.subjects.to("turn", tokenizer=TOKENIZER)
+        return await self.bus.request(subject, encode(request), within=5)
+
+    def tell(self, message: Message) -> None:
+        """A command without an answer."""
+        self.bus.publish(self.bus.subjects.to("turn", tokenizer=TOKENIZER), encode(message))
+
+    def tokens(self, worker: str, turn_id: str, ids: bytes, **item: object) -> None:
+        """One frame with one item."""
+        number = self.frames[worker] = self.frames.get(worker, 0) + 1
+        one = TurnTokens(turn_id=turn_id, tokens=ids, **item)  # type: ignore[arg-type]
+        frame = TokenFrame(worker=worker, incarnation=self.workers[worker], number=number, items=(one,))
+        self.bus.publish(self.bus.subjects.to("tokens", tokenizer=TOKENIZER), encode(frame))
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something that arrived makes it true."""
+        async with asyncio.timeout(10):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+
+    def of(self, kind: type[Message]) -> list[Message]:
+        """All of a kind that arrived, in order."""
+        return [message for message in self.seen if isinstance(message, kind)]
+
+    async def run_of(self, turn_id: str, attempt: int = 0) -> RunTurn:
+        """The `RunTurn` of an attempt, once it is there."""
+
+        def find() -> RunTurn | None:
+            for message in self.seen:
+                if isinstance(message, RunTurn) and message.turn.turn_id == turn_id and message.turn.attempt == attempt:
+                    return message
+            return None
+
+        while (found := find()) is None:
+            await self.until(lambda: find() is not None)
+        return found
+
+    def _place(self, msg: Msg) -> None:
+        message = _any(msg.data)
+        self._note(message)
+        if isinstance(message, PlaceTurn):
+            answer = self.router(message) if self.router else self.placed(message)
+            if answer is not None:
+                self.bus.publish(msg.reply, encode(answer))
+
+    def placed(self, message: PlaceTurn) -> Placement:
+        """On the first worker that has not failed the turn."""
+        worker = next(one for one in self.workers if one not in message.not_on)
+        return Placement(
+            turn=message.turn,
+            router=ROUTER,
+            router_incarnation=1,
+            worker=worker,
+            worker_incarnation=self.workers[worker],
+        )
+
+    def _do(self, msg: Msg) -> None:
+        message = _any(msg.data)
+        names = self.bus.subjects.match("do", msg.subject) or {}
+        if isinstance(message, RunTurn) and self.admits and names["worker"] not in self.silent:
+            admitted = TurnAdmitted(turn=message.turn, worker=names["worker"], incarnation=1)
+            self.bus.publish(msg.reply, encode(admitted))
+        self._note(message)
+
+    def _frame(self, msg: Msg) -> None:
+        frame = _any(msg.data)
+        for item in frame.items if isinstance(frame, EventFrame) else ():
+            log = self.events.setdefault(item.turn_id, [])
+            if item.first <= len(log) + 1:
+                log.extend(item.events[len(log) + 1 - item.first :])
+        self.changed.set()
+
+    def _note(self, message: Message) -> None:
+        self.seen.append(message)
+        self.changed.set()
+
+
+def u32(*ids: int) -> bytes:
+    """Token ids as they travel."""
+    return struct.pack(f"<{len(ids)}I", *ids)
