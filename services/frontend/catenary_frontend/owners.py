@@ -17,7 +17,7 @@ from catenary_runtime.presence import Presence
 from catenary_runtime.rendezvous import pick
 from nats.aio.msg import Msg
 
-from catenary_frontend.core.resubmit import may_resubmit, nobody, owner_lost
+from catenary_frontend.core.resubmit import cut_off, may_resubmit, nobody, owner_lost
 from catenary_frontend.metrics import ATTACHED, RESUBMITTED
 from catenary_frontend.turn import OpenTurn
 
@@ -26,6 +26,8 @@ _answer: Decoder[TurnTaken | Refused | Attached] = Decoder(TurnTaken | Refused |
 
 PATIENCE_S = 5.0
 """How long a turn waits for an owner while there is none, or for its owner's first word."""
+OUTAGE_S = 30.0
+"""How long turns that run wait for a broker that is away."""
 ASK_AGAIN_S = 1.0
 """A request or `Attach` without an answer is sent again after this long."""
 LONGEST_MESSAGE = MIN_PAYLOAD - 4096
@@ -69,6 +71,11 @@ class Owners:
             self._fail(turn, nobody(retry_after=1.0))
         elif now - turn.asked_at > ASK_AGAIN_S:
             self._ask(turn, turn.request, lambda: self._nobody_there(turn))
+
+    def wait_for_bus(self, turn: OpenTurn, now: float, cut_s: float) -> None:
+        """While we are cut off, turns wait: new ones a little, those that run as long as their owners may keep them."""
+        if cut_s > OUTAGE_S or (not turn.taken and now - turn.opened_at > PATIENCE_S):
+            self._fail(turn, cut_off(calls_published=turn.called))
 
     def lost(self, turn: OpenTurn) -> None:
         """Its owner is dead, or does not know it any more."""

@@ -33,7 +33,7 @@ class OpenTurns:
         self._owners = Owners(bus, presence, self._fail)
         self._open: dict[str, OpenTurn] = {}
         self._ended: dict[str, tuple[LiveTurn, float]] = {}
-        self._was_cut = False
+        self._cut_since = 0.0
         self._now = asyncio.get_running_loop().time
         self.on_idle: Callable[[], None] = lambda: None
 
@@ -187,16 +187,21 @@ class OpenTurns:
     def tick(self) -> None:
         """One round: notice our own cuts, submit what waits, forget what is old, let clients look at the time."""
         now = self._now()
-        cut = self._presence.cut_off
-        if cut:
-            self._owners.cut_at = now
-        elif self._was_cut:
-            self._attach_all("back")
-        self._was_cut = cut
+        self._look_at_bus(now)
         self._ended = {key: entry for key, entry in self._ended.items() if entry[1] > now}
         for turn in list(self._open.values()):
-            if not turn.owner:
+            if self._cut_since:
+                self._owners.wait_for_bus(turn, now, now - self._cut_since)
+            elif not turn.owner:
                 self._owners.submit(turn)
-            elif not turn.taken and not cut:
+            elif not turn.taken:
                 self._owners.remind(turn, now)
             turn.client.tick(now)
+
+    def _look_at_bus(self, now: float) -> None:
+        if self._presence.cut_off:
+            self._owners.cut_at = now
+            self._cut_since = self._cut_since or now
+        elif self._cut_since:
+            self._cut_since = 0.0
+            self._attach_all("back")

@@ -21,6 +21,16 @@ def owner_lost(*, calls_published: bool) -> ErrorInfo:
     )
 
 
+def cut_off(*, calls_published: bool) -> ErrorInfo:
+    """How a turn ends that waited too long for the bus."""
+    return ErrorInfo(
+        code="disconnected",
+        message="this service has lost its connection to the mesh",
+        retry_after=1.0,
+        retry=not calls_published,
+    )
+
+
 def nobody(retry_after: float) -> ErrorInfo:
     """How a turn ends for which no owner was found."""
     return ErrorInfo(code="overloaded", message="no tokenizer service takes turns just now", retry_after=retry_after)
