@@ -6,6 +6,8 @@ import pytest
 from catenary_tokenizers import ControlToken
 from catenary_worker.engines.sim.offers import read_offers
 from catenary_worker.engines.sim.prompt import PromptView, read_prompt
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 WEATHER = '{"type": "function", "function": {"name": "tide", "description": "Tide table", "parameters": {"type": "object", "properties": {"port": {"type": "string"}}, "required": ["port"]}}}'
 
@@ -181,3 +183,37 @@ def test_typescript_choices_and_lists_keep_their_kind() -> None:
         "required": ["places"],
     }
     assert second.parameters["properties"] == {}
+
+
+controls = st.sampled_from(
+    [
+        "<|im_start|>",
+        "<|im_end|>",
+        "<|user|>",
+        "[INST]",
+        "[/INST]",
+        "<|im_middle|>",
+        "<tool_response>",
+        "</think>",
+        "<|channel|>",
+        "<|x|>",
+        "{",
+    ]
+).map(lambda text: ControlToken(7, text, special=True))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            controls,
+            st.sampled_from(["user\nx", "tool", "", "\n", "{", f"{WEATHER}", "type f = (_: {"]),
+            st.text(max_size=9),
+        ),
+        max_size=9,
+    )
+)
+def test_no_prompt_is_beyond_reading(parts: list[str | ControlToken]) -> None:
+    seen = read_prompt(parts)
+    assert all(result.strip() for result in seen.results)
+    assert {offer.name for offer in seen.tools} <= {"tide", "f"}

@@ -26,6 +26,11 @@ class Codec:
         calls = {index for text, index in self._controls.items() if "call" in text.lower()}
         self._ends = tokenizer.eos_ids - calls or tokenizer.eos_ids
 
+    @property
+    def sees_images(self) -> bool:
+        """Whether the model has a control token for images."""
+        return any(word in text.lower() for text in self._controls for word in ("image", "vision"))
+
     def read(self, ids: "array[int]") -> list[str | ControlToken]:
         """A prompt as text and control tokens in order."""
         stream = self._tokenizer.detokenizer()

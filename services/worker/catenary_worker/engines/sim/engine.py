@@ -22,7 +22,7 @@ from catenary_worker.engines.sim.speaker import Speaker
 from catenary_worker.engines.sim.voice import Speech, Voice
 from catenary_worker.engines.sim.writing import Render
 
-_FEATURES = frozenset({"cancel", "guide", "images", "priority", "retention", "salt"})
+_FEATURES = frozenset({"cancel", "guide", "priority", "retention", "salt"})
 
 
 class SimEngine:
@@ -52,7 +52,7 @@ class SimEngine:
             total_blocks=limits.blocks,
             max_batch=limits.max_batch,
             max_batched_tokens=limits.max_batched_tokens,
-            features=_FEATURES,
+            features=_FEATURES | {"images"} if self._codec.sees_images else _FEATURES,
             events="exact",
             hashes="sequence",
         )

@@ -5,6 +5,7 @@ Rule: what is returned satisfies the schema wherever the schema can be satisfied
 choices, quoted values, arithmetic, proper names, the gist of what was said; each only if the schema takes it.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil, floor
@@ -46,6 +47,9 @@ _FORMATS = {
     "regex": "^a$",
     "byte": "YWJj",
 }
+_LONGEST, _MOST_ITEMS = 4096, 64
+"""A schema may ask for more; then it is not satisfied."""
+_REPEATED_GROUP = re.compile(r"\)[*+{]")
 
 
 @dataclass(slots=True)
@@ -125,7 +129,7 @@ class _Maker:
         wanted = list(dict.fromkeys(required))
         if depth == 0:
             wanted += self._worth_filling(known, wanted)
-        least = as_count(schema.get("minProperties"), 0)
+        least = min(as_count(schema.get("minProperties"), 0), _MOST_ITEMS)
         wanted += [name for name in known if name not in wanted][: max(0, least - len(wanted))]
         others = schema.get("additionalProperties")
         wanted += [f"key{number}" for number in range(1, 1 + max(0, least - len(wanted)))]
@@ -140,7 +144,7 @@ class _Maker:
 
     def _array(self, schema: Schema, depth: int) -> Json:
         most = as_count(schema.get("maxItems"), 2**31)
-        count = min(max(1, as_count(schema.get("minItems"), 0)), most)
+        count = min(max(1, as_count(schema.get("minItems"), 0)), most, _MOST_ITEMS)
         first = as_list(schema.get("prefixItems"))
         rest = schema.get("items", {})
         if rest is False:
@@ -151,18 +155,21 @@ class _Maker:
         return _distinct(made, self._schemas.flat(rest, depth + 1)) if schema.get("uniqueItems") else made
 
     def _string(self, schema: Schema, _depth: int) -> Json:
-        least, most = as_count(schema.get("minLength"), 0), as_count(schema.get("maxLength"), 2**31)
+        least = min(as_count(schema.get("minLength"), 0), _LONGEST)
+        most = min(as_count(schema.get("maxLength"), _LONGEST), _LONGEST)
         pattern, form = schema.get("pattern"), schema.get("format")
         given = [value for key in ("default", "examples") for value in as_many(schema.get(key))]
         made = [matching(pattern)] if isinstance(pattern, str) else []
         known = [_FORMATS[form]] if isinstance(form, str) and form in _FORMATS else []
         said = [] if known else list(self._source.strings())
         for value in (*said, *given, *known, *made):
-            if isinstance(value, str) and least <= len(value) <= most and _matches(pattern, value):
+            if not isinstance(value, str) or not least <= len(value) <= most:
+                continue
+            if value in made or _matches(pattern, value):
                 self._source.use(value)
                 return value
         text = next((value for value in said if value), "text")
-        return text[:most].ljust(least, "x")
+        return text[: max(0, most)].ljust(least, "x")
 
     def _integer(self, schema: Schema, _depth: int) -> Json:
         return int(self._bounded(schema, whole=True))
@@ -201,17 +208,18 @@ def _distinct(values: list[Json], schema: Schema) -> list[Json]:
                 fresh, number = f"{value} {number}", number + 1
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             step = as_number(schema.get("multipleOf")) or 1
-            while fresh in seen:
-                fresh = fresh + step if isinstance(fresh, (int, float)) else fresh
+            further = (value + at * step for at in range(len(seen) + 1))
+            fresh = next((more for more in further if more not in seen), value)
         seen.append(fresh)
     return seen
 
 
 def _matches(pattern: object, value: str) -> bool:
+    """Whether a value that was not made for the pattern fits it; a pattern that may take for ever is not tried."""
     if not isinstance(pattern, str):
         return True
     known = compiled(pattern)
-    return known is None or known.search(value) is not None
+    return known is None or (not _REPEATED_GROUP.search(pattern) and known.search(value) is not None)
 
 
 def _json(value: object) -> Json:

@@ -8,6 +8,7 @@ Rule: only control tokens make messages; text that merely spells one is content.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from catenary_tokenizers import ControlToken
@@ -83,7 +84,7 @@ def _tools(messages: Sequence[Message]) -> tuple[Offer, ...]:
 def _messages(parts: Sequence[str | ControlToken]) -> Iterator[Message]:
     role: Role = "system"
     naming = header = asked = False
-    for part, following in zip(parts, (*parts[1:], ""), strict=True):
+    for part, following in pairwise((*parts, "")):
         if isinstance(part, ControlToken):
             words = _words(part)
             header = bool(words & _HEADERS)

@@ -12,8 +12,10 @@ _HINTS = {
     "string": ("pattern", "format", "minLength", "maxLength"),
     "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
 }
+_HUGE = 1e300
 DEEPEST = 24
-"""Levels that are followed; a schema that refers to itself has no end."""
+_MOST = 4096
+"""Levels that are followed, and schemas looked at in all: one that refers to itself has no end."""
 
 
 class Resolver:
@@ -21,10 +23,12 @@ class Resolver:
 
     def __init__(self, root: Schema) -> None:
         self._root = root
+        self._left = _MOST
 
     def flat(self, schema: object, depth: int) -> dict[str, object]:
         """References followed, `allOf` merged, the first of `anyOf` and `oneOf` taken that is more than null."""
-        if not isinstance(schema, Mapping) or depth > DEEPEST:
+        self._left -= 1
+        if not isinstance(schema, Mapping) or depth > DEEPEST or self._left < 0:
             return {}
         merged = {key: value for key, value in schema.items() if key not in {"$ref", "allOf", "anyOf", "oneOf"}}
         reference = schema.get("$ref")
@@ -63,8 +67,8 @@ def bounds(schema: Schema, *, whole: bool) -> tuple[float, float]:
         return max(middle, low if low is not None else middle), min(middle, high if high is not None else middle)
     lows = [low, None if over is None else _beyond(over, 1, whole=whole)]
     highs = [high, None if under is None else _beyond(under, -1, whole=whole)]
-    lowest = max((value for value in lows if value is not None), default=-1e300)
-    highest = min((value for value in highs if value is not None), default=1e300)
+    lowest = max((value for value in lows if value is not None), default=-_HUGE)
+    highest = min((value for value in highs if value is not None), default=_HUGE)
     return (ceil(lowest), floor(highest)) if whole else (lowest, highest)
 
 
@@ -87,7 +91,9 @@ def as_count(value: object, default: int) -> int:
 
 def as_number(value: object) -> float | None:
     """A number, or None."""
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not -_HUGE < value < _HUGE:
+        return None
+    return float(value)
 
 
 def _beyond(bound: float, way: int, *, whole: bool) -> float:

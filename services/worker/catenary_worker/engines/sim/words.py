@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 _QUOTED = re.compile(r"```.*?```|`([^`\n]+)`|\"([^\"\n]+)\"|“([^”\n]+)”|(?<!\w)'([^'\n]+)'(?!\w)", re.DOTALL)
-_SUM = re.compile(r"(?<![\w.])[-(]*\d[\d.]*(?:\s*[-+*/%^()]+\s*\(*-?\d[\d.]*\)*)+")
+_SUM = re.compile(r"(?<![\w.])[-(]{0,4}\d[\d.]*(?: ?\)* ?[-+*/%^]{1,2} ?[-(]{0,4}\d[\d.]*)+\)*")
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.])")
 _NAME = re.compile(r"(?<![.!?]\s)(?<!^)\b[A-Z][\w'-]*(?:\s+[A-Z][\w'-]*)*")
 _WORD = re.compile(r"[^\W\d_]+")
