@@ -52,12 +52,14 @@ def open_model(settings: WorkerSettings) -> Model:
     except ModelDirectoryError as error:
         raise RequestError(f"model_path: {error}", code="invalid_value", field="model_path") from error
     parser = settings.parser or (EMBEDDED_PARSER if not settings.model_path else "")
+    field = "parser"
     try:
         format_named(parser)
+        field = "reasoning"
         if settings.reasoning != "auto":
             reasoning_named(settings.reasoning)
     except UnknownFormat as error:
-        raise RequestError(str(error), code="invalid_value", field="parser") from error
+        raise RequestError(str(error), code="invalid_value", field=field) from error
     return Model(
         name=settings.model,
         directory=directory,

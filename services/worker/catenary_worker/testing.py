@@ -35,7 +35,7 @@ from catenary_worker.settings import WorkerSettings
 
 PATIENCE_S = 20.0
 BEAT_S = 0.05
-DEATH_LIMIT_S = 0.6
+DEATH_LIMIT_S = 1.0
 _decode_frame = Decoder(TokenFrame)
 _decode_answer: Decoder[TurnAdmitted | Refused] = Decoder(TurnAdmitted | Refused)  # type: ignore[arg-type]
 

@@ -67,6 +67,12 @@ class EmbeddedServer(uvicorn.Server):
             await asyncio.sleep(0.005)
         return int(self.servers[0].sockets[0].getsockname()[1])
 
+    def close(self) -> None:
+        """Listen no more, though `serve` was cut short."""
+        if self.started:
+            for one in self.servers:
+                one.close()
+
 
 def server_for(app: Any, host: str, port: int, **options: Any) -> EmbeddedServer:
     """A server with no access log, on uvloop's transport.

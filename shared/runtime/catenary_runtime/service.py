@@ -158,6 +158,8 @@ class Service(Generic[S]):
                 for task in self._owned:
                     task.cancel()
         finally:
+            if server is not None:
+                server.close()
             await self.bus.close()
             telemetry.shutdown()
             log.info("service.stopped")

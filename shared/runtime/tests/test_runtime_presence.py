@@ -11,7 +11,7 @@ from catenary_runtime.presence import Listener, Peer, Presence
 from catenary_runtime.testing import NatsServer, Proxy, temporary_nats
 
 BEAT_S = 0.05
-LIMIT_S = 0.5
+LIMIT_S = 1.0
 
 
 class Node:

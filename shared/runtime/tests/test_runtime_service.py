@@ -18,7 +18,7 @@ from catenary_runtime.presence import Listener, Peer, Presence
 from catenary_runtime.testing import NatsServer, Process, free_tcp_port, http_ready
 
 BEAT_S = 0.05
-LIMIT_S = 0.5
+LIMIT_S = 1.0
 HERE = {"PYTHONPATH": str(Path(__file__).parent)}
 
 
