@@ -1,0 +1,199 @@
+"""Where turns go."""
+
+from collections import Counter
+
+import pytest
+from catenary_protocols.bus.messages import Placement, Refused
+from catenary_protocols.conversation import Hints
+from catenary_router.testing import BLOCK, Stage, prompt
+
+
+def fleet(*names: str, **options: object) -> Stage:
+    stage = Stage(**options)  # type: ignore[arg-type]
+    for name in names:
+        stage.worker(name)
+    return stage
+
+
+def test_the_worker_with_the_prefix_wins_among_equals() -> None:
+    stage = fleet("w0", "w1", "w2")
+    blocks = prompt((1, 100))
+    stage.held["w2"] = set(blocks[:60])
+    assert stage.placed("t", blocks) == "w2"
+
+
+def test_a_warm_but_saturated_worker_loses_to_an_idle_one() -> None:
+    stage = fleet("w0", "w1")
+    blocks = prompt((1, 8))
+    stage.held["w0"] = set(blocks)
+    stage.worker("w0", running=40, waiting_prefill=50_000)
+    assert stage.placed("t", blocks) == "w1"
+
+
+def test_a_long_prefix_is_worth_a_short_wait() -> None:
+    stage = fleet("w0", "w1")
+    blocks = prompt((1, 2000))
+    stage.held["w0"] = set(blocks)
+    stage.worker("w0", running=20, waiting_prefill=8_000)
+    assert stage.placed("t", blocks) == "w0"
+
+
+def test_speed_is_what_the_worker_reports() -> None:
+    stage = fleet("w0", "w1")
+    stage.worker("w0", prefill_tokens_per_s=1_000.0)
+    stage.worker("w1", prefill_tokens_per_s=50_000.0, waiting_prefill=4_000)
+    assert stage.placed("t", prompt((1, 100))) == "w1"
+
+
+def test_a_tie_goes_to_the_sessions_last_worker() -> None:
+    for last in ("w0", "w1", "w2", "w3"):
+        stage = fleet("w0", "w1", "w2", "w3")
+        assert stage.placed("t", prompt((1, 8)), last_worker=last) == last
+
+
+def test_ties_of_new_sessions_spread() -> None:
+    chosen = Counter(fleet("w0", "w1", "w2", "w3").placed(f"t{n}", prompt((1, 8))) for n in range(200))
+    assert set(chosen) == {"w0", "w1", "w2", "w3"}
+    assert max(chosen.values()) < 100
+
+
+def test_siblings_of_a_long_prefix_share_one_prefill_before_any_event_comes() -> None:
+    stage = fleet("w0", "w1", "w2", "w3")
+    workers = Counter(stage.placed(f"child{n}", prompt((1, 2000), (n, 4))) for n in range(8))
+    assert max(workers.values()) >= 4
+    assert len(workers) <= 2
+
+
+def test_a_short_shared_prefix_does_not_stampede_one_worker() -> None:
+    stage = fleet("w0", "w1", "w2", "w3")
+    workers = Counter(stage.placed(f"t{n}", prompt((1, 8))) for n in range(40))
+    assert max(workers.values()) <= 24
+
+
+def test_new_sessions_spread_over_caches_before_these_are_full() -> None:
+    stage = fleet("w0", "w1", "w2", "w3")
+    homes = Counter[str]()
+    for session in range(48):
+        blocks = prompt((1000 + session, 500))
+        worker = stage.placed(f"t{session}", blocks, session=f"s{session}")
+        stage.held[worker] |= set(blocks)
+        homes[worker] += 1
+        stage.now += 5
+        for name in ("w0", "w1", "w2", "w3"):
+            stage.worker(name)
+    assert max(homes.values()) <= 14
+
+
+def test_a_dead_worker_gets_nothing_and_its_sessions_go_elsewhere() -> None:
+    stage = fleet("w0", "w1")
+    blocks = prompt((1, 50))
+    stage.held["w0"] = set(blocks)
+    assert stage.placed("t0", blocks, session="s") == "w0"
+    stage.dies("w0")
+    for n in range(50):
+        assert stage.placed(f"u{n}", blocks, session="s", last_worker="w0") == "w1"
+
+
+def test_a_session_returns_to_its_worker_though_no_event_ever_comes() -> None:
+    stage = fleet("w0", "w1", "w2", events=False)
+    first = stage.placed("t0", prompt((1, 50)), session="s")
+    for turn in range(1, 6):
+        stage.now += 20
+        for name in ("w0", "w1", "w2"):
+            stage.worker(name)
+        assert stage.placed(f"t{turn}", prompt((1, 50 + turn)), session="s") == first
+
+
+def test_expected_blocks_are_forgotten_where_events_say_otherwise() -> None:
+    stage = fleet("w0", "w1")
+    stage.placed("t0", prompt((1, 50)))
+    stage.now += 30
+    stage.worker("w0")
+    stage.worker("w1")
+    answer = stage.place("t1", prompt((1, 50)))
+    assert isinstance(answer, Placement)
+    assert answer.overlap == 0
+
+
+def test_another_card_and_another_block_size_do_not_qualify() -> None:
+    stage = fleet("w0", "w1", "w2")
+    stage.worker("w0", card="another")
+    stage.worker("w1", block_size=BLOCK * 2)
+    assert stage.placed("t", prompt((1, 8))) == "w2"
+
+
+def test_draining_and_unready_workers_get_nothing() -> None:
+    stage = fleet("w0", "w1", "w2")
+    stage.worker("w0", draining=True)
+    stage.worker("w1", ready=False)
+    assert {stage.placed(f"t{n}", prompt((n, 8))) for n in range(10)} == {"w2"}
+
+
+def test_workers_to_avoid_are_used_only_when_there_is_no_other() -> None:
+    stage = fleet("w0", "w1")
+    assert stage.placed("t0", prompt((1, 8)), not_on=("w0",)) == "w1"
+    assert stage.placed("t1", prompt((1, 8)), not_on=("w1",)) == "w0"
+    assert stage.placed("t2", prompt((1, 8)), not_on=("w0", "w1")) in {"w0", "w1"}
+
+
+def test_a_turn_nobody_waits_for_takes_the_longer_queue_to_save_work() -> None:
+    def worker_for(sensitivity: float) -> str:
+        stage = fleet("w0", "w1")
+        stage.worker("w0", running=1, waiting_prefill=13_000)
+        blocks = prompt((1, 400))
+        stage.held["w0"] = set(blocks)
+        return stage.placed("t", blocks, hints=Hints(latency_sensitivity=sensitivity))
+
+    assert (worker_for(0.0), worker_for(1.0)) == ("w0", "w1")
+
+
+def test_a_placement_tells_why() -> None:
+    stage = fleet("w0", "w1", "w2")
+    blocks = prompt((1, 100))
+    stage.held["w1"] = set(blocks[:50])
+    answer = stage.place("t", blocks)
+    assert isinstance(answer, Placement)
+    assert answer.candidates[0].worker == "w1"
+    assert [one.overlap for one in answer.candidates] == [50, 0, 0]
+    costs = [one.cost for one in answer.candidates]
+    assert costs == sorted(costs)
+
+
+@pytest.mark.parametrize("policy", ["kv", "kv_dynamo", "round_robin", "least_loaded", "random", "direct"])
+def test_every_policy_uses_an_idle_fleet(policy: str) -> None:
+    stage = fleet("w0", "w1", "w2", "w3", policy=policy)
+    used = Counter(stage.placed(f"t{n}", prompt((n, 8))) for n in range(100))
+    assert set(used) == {"w0", "w1", "w2", "w3"}
+
+
+def test_round_robin_takes_turns() -> None:
+    stage = fleet("w0", "w1", "w2", policy="round_robin")
+    order = [stage.placed(f"t{n}", prompt((n, 8))) for n in range(6)]
+    assert order[:3] == order[3:]
+    assert set(order) == {"w0", "w1", "w2"}
+
+
+def test_direct_goes_where_the_request_says() -> None:
+    stage = fleet("w0", "w1", "w2", policy="direct")
+    assert [stage.placed(f"t{n}", prompt((n, 8)), last_worker="w1") for n in range(5)] == ["w1"] * 5
+
+
+def test_a_model_nobody_serves_is_refused_with_a_time() -> None:
+    stage = fleet("w0")
+    answer = stage.place("t", prompt((1, 8)), model="other")
+    assert isinstance(answer, Refused)
+    assert answer.error.code == "no_worker"
+    assert answer.error.retry_after > 0
+    stage.worker("w0", ready=False)
+    stage.now += 10
+    answer = stage.place("u", prompt((1, 8)))
+    assert isinstance(answer, Refused)
+    assert answer.error.code == "model_not_ready"
+
+
+def test_a_prompt_no_cache_can_hold_is_refused_at_once() -> None:
+    stage = fleet("w0")
+    stage.worker("w0", kv_total=10)
+    answer = stage.place("t", prompt((1, 10)))
+    assert isinstance(answer, Refused)
+    assert answer.error.code == "context_length_exceeded"
