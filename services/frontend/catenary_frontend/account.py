@@ -29,6 +29,7 @@ class Account:
     """Kept by the exchange of a turn. Durations in seconds, from the request's last byte.
 
     Attributes:
+        began: when the last byte had come, as `time.perf_counter` tells it.
         tell: publishes a fact for observers.
     """
 
@@ -38,9 +39,9 @@ class Account:
     session: str
     stream: bool
     request_id: str
+    began: float
     span: telemetry.Span
     tell: Callable[[TurnFact], None]
-    began: float = field(default_factory=time.perf_counter)
     accepted_s: float = 0.0
     first_s: float = 0.0
     prompt_tokens: int = 0
@@ -70,6 +71,7 @@ class Account:
                     self.calls += 1
                 case Finished():
                     self.reason, self.usage = event.reason, event.usage
+                    self.code = "cancelled" if event.reason == "cancelled" else "ok"
                 case Failed():
                     self.code = event.error.code
         if not self.first_s and self.code == "ok" and not isinstance(events[-1], _BEFORE_TOKENS):

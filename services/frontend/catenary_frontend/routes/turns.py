@@ -36,13 +36,15 @@ def turn_endpoint(api: Api, edge: Edge) -> Callable[[Request], Awaitable[Respons
     async def endpoint(request: Request) -> Response:
         try:
             tenant = edge.keys.tenant_of(request.headers)
-            draft = api.read(await read_body(request, edge.settings.max_body_bytes))
+            body = await read_body(request, edge.settings.max_body_bytes)
+            began = time.perf_counter()
+            draft = api.read(body)
             _check(draft, edge.catalog.find(draft.model), draining=edge.health.stopping)
         except CatenaryError as error:
             REQUESTS.labels(api=api.name, model="", code=error.code).inc()
             log.info("turn.refused", request=request_id_of(request.scope), code=error.code, field=error.field)
             raise
-        return TurnResponse(api, edge, request, draft, tenant)
+        return TurnResponse(api, edge, request, draft, tenant=tenant, began=began)
 
     return endpoint
 
@@ -62,7 +64,7 @@ def _check(draft: Draft, card: ModelCard, *, draining: bool) -> None:
 class TurnResponse(Response):
     """Opens the turn when the server asks for the answer, and stays until the connection is over."""
 
-    def __init__(self, api: Api, edge: Edge, request: Request, draft: Draft, tenant: str) -> None:
+    def __init__(self, api: Api, edge: Edge, request: Request, draft: Draft, *, tenant: str, began: float) -> None:
         self.background = None
         self.status_code = 200
         self._api = api
@@ -70,6 +72,7 @@ class TurnResponse(Response):
         self._request = request
         self._draft = draft
         self._tenant = tenant
+        self._began = began
         self._turn: OpenTurn | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: AnySend) -> None:  # noqa: ARG002  # see `raw_send`
@@ -114,6 +117,7 @@ class TurnResponse(Response):
             session=session,
             stream=draft.stream,
             request_id=request_id_of(scope),
+            began=self._began,
             span=span,
             tell=self._tell,
         )

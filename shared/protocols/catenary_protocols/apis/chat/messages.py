@@ -46,7 +46,7 @@ def read_messages(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
             case _:
                 id_ = message.tool_call_id
                 name = message.name or names.get(id_, "")
-                out.append(ToolMessage(call_id=id_, parts=_parts(message.content), name=name))
+                out.append(ToolMessage(call_id=id_, parts=_parts(message.content or ""), name=name))
     return tuple(out)
 
 

@@ -87,9 +87,9 @@ class AssistantChat(Wire, frozen=True, tag_field="role", tag="assistant"):
 
 
 class ToolChat(Wire, frozen=True, tag_field="role", tag="tool"):
-    """The result of a call."""
+    """The result of a call; none means empty."""
 
-    content: str | list[TextBlock | ImageBlock]
+    content: str | list[TextBlock | ImageBlock] | None = None
     tool_call_id: str = ""
     name: str | None = None
 
