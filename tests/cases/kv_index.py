@@ -169,7 +169,7 @@ class _World:
         if shared:
             self._live(worker, rank, {"op": "stored", "parent": None, "blocks": shared})
         for step in range(op["times"]):
-            blocks = [
+            blocks: list[Op] = [
                 {"h": f"churn-{step}-{at}", "tokens": [1_000_000 + step, at] + [0] * (self.block_size - 2)}
                 for at in range(op.get("suffix_blocks", 1))
             ]
