@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 from catenary_protocols.bus.subjects import Subjects
 from catenary_runtime.bus import Bus
 from catenary_runtime.testing import NatsServer, bus_to
+from hypothesis import HealthCheck, settings
 
 # A loaded machine makes single examples slow, and a failure in CI must be the same failure at home.
 settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
