@@ -23,7 +23,7 @@ class Family:
         markers: its control tokens.
         ends: those that end a turn.
         tools: name of its tool-call format.
-        reasoning: name of its reasoning format, empty for none.
+        reasoning: name of its style of thinking.
         images: whether it takes images.
     """
 
@@ -31,13 +31,13 @@ class Family:
     markers: str
     ends: str
     tools: str
-    reasoning: str = ""
+    reasoning: str = "none"
     images: bool = False
 
 
 FAMILIES = {
     "m-hermes": Family("hermes", _HERMES, "<|im_end|>", tools="hermes"),
-    "m-qwen": Family("", f"{_HERMES} <think> </think>", "<|im_end|>", tools="hermes", reasoning="think"),
+    "m-qwen": Family("", f"{_HERMES} <think> </think>", "<|im_end|>", tools="hermes", reasoning="basic"),
     "m-qwen3c": Family("qwen3_coder", _HERMES, "<|im_end|>", tools="qwen3_coder"),
     "m-kimi": Family(
         "kimi",
@@ -46,14 +46,14 @@ FAMILIES = {
         "<|tool_call_end|>",
         "<|im_end|>",
         tools="kimi_k2",
-        reasoning="think",
+        reasoning="kimi_k2",
     ),
     "m-harmony": Family(
         "harmony",
         "<|start|> <|message|> <|channel|> <|constrain|> <|end|> <|call|> <|return|>",
         "<|return|> <|call|>",
         tools="harmony",
-        reasoning="harmony",
+        reasoning="gpt_oss",
     ),
     "m-vision": Family(
         "vision",

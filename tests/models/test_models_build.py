@@ -32,7 +32,7 @@ def test_a_case_model_loads_and_renders_its_family(name: str, directories: dict[
     assert not model.template.needs_process
     rendered = model.render(LOOP, TOOLS)
     assert CALL[name] in rendered.text
-    assert ("Hm." in rendered.text) == bool(FAMILIES[name].reasoning)
+    assert ("Hm." in rendered.text) == (FAMILIES[name].reasoning != "none")
     assert model.decode(model.encode_prompt(rendered)) == rendered.text
 
 

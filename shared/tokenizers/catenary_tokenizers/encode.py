@@ -52,7 +52,10 @@ class _Fast:
 
 class _Reference:
     def __init__(self, spec: str) -> None:
-        self._tokenizer = tokenizers.Tokenizer.from_str(spec)
+        try:
+            self._tokenizer = tokenizers.Tokenizer.from_str(spec)
+        except Exception as error:  # the library raises no narrower class
+            raise ValueError(str(error)) from error
 
     def encode(self, text: str) -> bytes:
         return pack(self._tokenizer.encode(text, add_special_tokens=False).ids)

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from catenary_tokenizers.chat import ChatTemplate
 from catenary_tokenizers.encode import open_encoders
 from catenary_tokenizers.errors import ModelDirectoryError
 from catenary_tokenizers.model import ModelTokenizer
 from catenary_tokenizers.probe import open_template
+from catenary_tokenizers.ranks import spec_from_tekken, spec_from_tiktoken
 from catenary_tokenizers.safety import Shield
 from catenary_tokenizers.spec import added_tokens, begin_ids, piece_table, plain_spec
 
@@ -25,13 +27,16 @@ def embedded_path() -> Path:
     return Path(__file__).parent / "embedded"
 
 
-def load(directory: Path, *, cache_bytes: int = CACHE_BYTES) -> ModelTokenizer:
+def load(directory: Path, *, cache_bytes: int = CACHE_BYTES, safe: bool = True) -> ModelTokenizer:
     """Load a model directory.
 
     Args:
-        directory: holds `tokenizer.json`; `tokenizer_config.json`, `chat_template.jinja`, `config.json` and
-            `generation_config.json` are read where they are.
+        directory: holds `tokenizer.json` (or Mistral's `tekken.json`, or tiktoken ranks of a known family);
+            `tokenizer_config.json`, `chat_template.jinja`, `config.json` and `generation_config.json` are read where
+            they are.
         cache_bytes: bound of the segment cache.
+        safe: whether control tokens that callers spell stay plain text; without, they become control tokens, as with
+            Hugging Face's `apply_chat_template`.
 
     Raises:
         ModelDirectoryError: a file is missing or cannot be used.
@@ -41,32 +46,47 @@ def load(directory: Path, *, cache_bytes: int = CACHE_BYTES) -> ModelTokenizer:
     config = _json(directory / "tokenizer_config.json")
     model = _json(directory / "config.json")
     generation = _json(directory / "generation_config.json")
-    spec_path = directory / "tokenizer.json"
-    spec = _json(spec_path)
-    if not spec:
-        raise ModelDirectoryError(spec_path, "missing or empty")
+    path, spec = _vocabulary(directory, config, model)
     try:
         added = added_tokens(spec)
         table = piece_table(spec, added)
         controls = [token for token in added if token.is_control]
         encoders = open_encoders(plain_spec(spec, controls))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ModelDirectoryError(spec_path, f"not a vocabulary this package reads: {error}") from error
-    sources = _template_sources(directory, config)
-    variables = _variables(config)
-    template = open_template(sources.get("default", ""), variables)
+        raise ModelDirectoryError(path, f"not a vocabulary this package reads: {error}") from error
+    templates = _templates(directory, config)
     return ModelTokenizer(
         encoders=encoders,
         controls=controls,
         table=table,
-        template=template,
-        tool_template=open_template(sources["tool_use"], variables) if "tool_use" in sources else template,
-        shield=Shield((token.text for token in controls), "".join(sources.values())),
+        template=templates["default"],
+        tool_template=templates.get("tool_use", templates["default"]),
+        shield=Shield(
+            (token.text for token in controls if safe), "".join(template.source for template in templates.values())
+        ),
         eos_ids=_eos(config, model, generation, {token.text: token.id for token in added}),
         begin=begin_ids(spec.get("post_processor")),
         context_length=_context(model, config),
         cache_bytes=cache_bytes,
     )
+
+
+def _vocabulary(directory: Path, config: Mapping[str, Any], model: Mapping[str, Any]) -> tuple[Path, Mapping[str, Any]]:
+    """The vocabulary's file, and what it says as a `tokenizer.json`."""
+    path = directory / "tokenizer.json"
+    if spec := _json(path):
+        return path, spec
+    tekken = directory / "tekken.json"
+    ranks = [*directory.glob("*.tiktoken"), *directory.glob("tiktoken.model")]
+    try:
+        if tekken.is_file():
+            return tekken, spec_from_tekken(_json(tekken))
+        if ranks:
+            family = str(model.get("model_type", ""))
+            return ranks[0], spec_from_tiktoken(ranks[0].read_bytes(), family, config.get("added_tokens_decoder") or {})
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelDirectoryError(tekken if tekken.is_file() else ranks[0], str(error)) from error
+    raise ModelDirectoryError(path, "missing or empty")
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -82,18 +102,24 @@ def _json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _template_sources(directory: Path, config: Mapping[str, Any]) -> dict[str, str]:
+def _templates(directory: Path, config: Mapping[str, Any]) -> dict[str, ChatTemplate]:
     """The templates by name: `default`, and `tool_use` for conversations with tools."""
-    given = config.get("chat_template") or _json(directory / "chat_template.json").get("chat_template") or {}
+    given = config.get("chat_template") or _json(directory / "chat_template.json").get("chat_template")
+    sources = {"default": given if isinstance(given, str) else ""}
     if isinstance(given, list):
-        sources = {str(entry["name"]): str(entry["template"]) for entry in given}
-    else:
-        sources = {"default": given} if isinstance(given, str) else {}
+        sources |= {str(entry["name"]): str(entry["template"]) for entry in given}
     extra = directory / "additional_chat_templates"
     for name, path in [("default", directory / "chat_template.jinja"), ("tool_use", extra / "tool_use.jinja")]:
         if path.is_file():
             sources[name] = path.read_text(encoding="utf-8")
-    return sources
+    try:
+        return {
+            name: open_template(sources[name], _variables(config))
+            for name in ("default", "tool_use")
+            if name in sources
+        }
+    except ValueError as error:
+        raise ModelDirectoryError(directory / "chat_template.jinja", f"not a template: {error}") from error
 
 
 def _variables(config: Mapping[str, Any]) -> dict[str, str]:

@@ -1,4 +1,8 @@
-"""Rank files (tiktoken, tekken) as a `tokenizer.json`: the same ids for the same bytes, one path for all models."""
+"""Rank files (tiktoken, tekken) as a `tokenizer.json`: the same ids for the same bytes, one path for all models.
+
+A tiktoken file does not say how its model cuts text into words nor which control tokens it has: the first is known
+here by family, the second stands in `tokenizer_config.json`.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,22 @@ from typing import Any
 
 from catenary_tokenizers.vocabulary import AddedToken, byte_alphabet
 
-__all__ = ["parse_tiktoken", "spec_from_ranks", "spec_from_tekken"]
+__all__ = ["parse_tiktoken", "spec_from_ranks", "spec_from_tekken", "spec_from_tiktoken"]
 
 Ranks = Mapping[bytes, int]
+
+_SUFFIX = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_END = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]"
+_LEAD = r"[^\r\n\p{L}\p{N}]?"
+# How families with tiktoken files cut words, by the start of `model_type`, with the Unicode form they want.
+_FAMILIES = {
+    "qwen": (rf"{_SUFFIX}|{_LEAD}\p{{L}}+|\p{{N}}|{_END}", "NFC"),
+    "kimi": (
+        rf"[\p{{Han}}]+|{_LEAD}{_UPPER}*{_LOWER}+{_SUFFIX}?|{_LEAD}{_UPPER}+{_LOWER}*{_SUFFIX}?|\p{{N}}{{1,3}}|{_END}",
+        None,
+    ),
+}
 
 
 def parse_tiktoken(content: bytes) -> dict[bytes, int]:
@@ -83,6 +100,26 @@ def spec_from_ranks(
             "merges": merges,
         },
     }
+
+
+def spec_from_tiktoken(content: bytes, family: str, added: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """A tiktoken file as a `tokenizer.json`.
+
+    Args:
+        content: the file.
+        family: the model's `model_type`.
+        added: `added_tokens_decoder` of the model's `tokenizer_config.json`.
+
+    Raises:
+        ValueError: not such a file, or a family whose words are not known here.
+    """
+    for name, (pattern, normalizer) in _FAMILIES.items():
+        if family.startswith(name):
+            tokens = [AddedToken(int(n), str(t["content"]), special=bool(t.get("special"))) for n, t in added.items()]
+            return spec_from_ranks(parse_tiktoken(content), pattern, tokens, normalizer=normalizer)
+    raise ValueError(
+        f"how models of type {family!r} cut words is not known: their vocabulary is needed as tokenizer.json"
+    )
 
 
 def spec_from_tekken(content: Mapping[str, Any]) -> dict[str, Any]:
