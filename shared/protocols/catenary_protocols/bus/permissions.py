@@ -82,6 +82,7 @@ def _jetstream(role: Role, subjects: Subjects) -> list[str]:
 def _read(stream: str) -> list[str]:
     """Look into a stream: its state, one message, or all by an ordered consumer of one's own."""
     return [
+        "$JS.API.STREAM.NAMES",  # the client looks the stream up by subject
         f"$JS.API.STREAM.INFO.{stream}",
         f"$JS.API.STREAM.MSG.GET.{stream}",
         f"$JS.API.DIRECT.GET.{stream}",
