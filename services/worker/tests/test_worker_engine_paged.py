@@ -147,11 +147,13 @@ def test_a_stop_token_is_the_last_one_and_counts_only_after_min_tokens() -> None
     stop = probe.tokens["p"][4]
     run = Run(Limits(), Arithmetic(3))
     run.submit(EngineTurn("a", ids(9, 1), max_tokens=20, stop_token_ids=(stop,)))
-    run.submit(EngineTurn("b", ids(9, 1), max_tokens=20, stop_token_ids=(stop,), min_tokens=6))
+    run.submit(EngineTurn("b", ids(9, 1), max_tokens=20, stop_token_ids=(stop,), min_tokens=5))
+    run.submit(EngineTurn("c", ids(9, 1), max_tokens=20, stop_token_ids=(stop,), min_tokens=4))
     run.all()
     assert run.tokens["a"] == probe.tokens["p"][:5]
     assert (run.finish["a"].finish, run.finish["a"].stop_token) == ("stop", True)
     assert len(run.tokens["b"]) > 5
+    assert run.tokens["c"] == run.tokens["a"]
 
 
 def test_a_fully_cached_prompt_still_computes_its_last_block() -> None:
@@ -180,6 +182,19 @@ def test_greater_priority_leaves_the_queue_first() -> None:
         run.submit(EngineTurn(name, ids(8, 1), max_tokens=2, priority=priority))
     run.all()
     assert list(run.finish) == ["high", "first", "low"]
+
+
+def test_turns_cancelled_in_the_queue_leave_nothing_behind() -> None:
+    run = Run(Limits(max_batch=1))
+    run.submit(EngineTurn("runs", ids(8, 1), max_tokens=4))
+    for number in range(9):
+        run.submit(EngineTurn(f"t{number}", ids(8, 1), max_tokens=1, priority=-number))
+    for number in (3, 1, 4, 5, 0, 2, 6):
+        run.core.cancel(EngineTurn(f"t{number}", array("I")).key)
+    run.all()
+    assert [name for name, delta in run.finish.items() if delta.finish == "length"] == ["runs", "t7", "t8"]
+    assert not run.core._scheduler._waiting
+    assert not run.core._scheduler._withdrawn
 
 
 def test_a_deadline_ends_a_turn_that_waits_or_runs() -> None:

@@ -10,7 +10,7 @@ Rules
 
 from bisect import insort
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from catenary_worker.engines.paged.blocks import BlockPool
 from catenary_worker.engines.paged.executor import Batch
@@ -68,6 +68,10 @@ class Scheduler:
         else:
             self._withdrawn.add(sequence)
             self._leave_queue(sequence)
+            if len(self._withdrawn) > self.waiting_count:
+                self._waiting = [waiting for waiting in self._waiting if waiting not in self._withdrawn]
+                heapify(self._waiting)
+                self._withdrawn.clear()
 
     def plan(self) -> tuple[Batch, list[Sequence]]:
         """The next batch, and those admitted with it."""
