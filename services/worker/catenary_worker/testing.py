@@ -67,6 +67,7 @@ class TokenizerPeer:
         self.ended: set[TurnKey] = set()
         self.down: list[str] = []
         self.renewed: list[str] = []
+        self._made = 0
         self._news = asyncio.Condition()
         self._pending: set[asyncio.Task[None]] = set()
         self._beating: asyncio.Task[None] | None = None
@@ -158,6 +159,11 @@ class TokenizerPeer:
         async with asyncio.timeout(PATIENCE_S), self._news:
             await self._news.wait_for(ready)
 
+    async def beats(self, count: int) -> None:
+        """So many more of its beats are due, whether the broker is there or not."""
+        goal = self._made + count
+        await self.until(lambda: self._made >= goal)
+
     async def until_end(self, key: TurnKey) -> TurnTokens:
         """The last item of an attempt."""
         await self.until(lambda: key in self.ends)
@@ -169,6 +175,8 @@ class TokenizerPeer:
         return self.loads[worker]
 
     def _beat(self) -> Beat:
+        self._made += 1
+        self._tell()
         turns = tuple(
             LiveTurn(
                 turn_id=key.turn_id, attempt=key.attempt, at=worker, offset=max(self.got.get(key, {}), default=-1) + 1
