@@ -32,6 +32,7 @@ from catenary_worker.engines.base import (
 )
 
 PATIENCE_S = 30.0
+_FAR_FUTURE = 1e12
 
 
 class KvTable:
@@ -222,7 +223,7 @@ class EngineContract(ABC):
             await seen.until_end(seen.submit(second))
             assert seen.cached[first.key] == 0
             if seen.info.events != "none":
-                assert seen.cached[second.key] == 3 * size
+                assert 3 * size <= seen.cached[second.key] < 4 * size
 
     async def test_salt_keeps_caches_apart(self) -> None:
         async with self.running() as seen:
@@ -259,8 +260,8 @@ class EngineContract(ABC):
     async def test_drain_finishes_what_runs_and_takes_no_more(self) -> None:
         async with self.running() as seen:
             key = seen.submit(self.turn("a", self.prompt(40)))
-            drained = asyncio.ensure_future(seen.engine.drain(far_future()))
-            await asyncio.wait({drained}, timeout=PATIENCE_S)
+            async with asyncio.timeout(PATIENCE_S):
+                await seen.engine.drain(_FAR_FUTURE)
             assert (await seen.until_end(key)).finish == "length"
             try:
                 seen.engine.submit(self.turn("b", self.prompt(40)))
@@ -279,8 +280,3 @@ class EngineContract(ABC):
         async with self.running() as seen:
             await seen.engine.stop()
             await seen.engine.stop()
-
-
-def far_future() -> float:
-    """A deadline that does not matter."""
-    return 1e12
