@@ -138,3 +138,25 @@ def test_the_second_computation_of_a_block_takes_the_first_ones_place() -> None:
     assert pool.used == 2
     events = log.drain()
     assert events == [Stored(None, tuple(chain([1, 1, 2, 2])), array("I", [1, 1, 2, 2]))]
+
+
+def test_events_keep_the_order_of_what_happened_and_join_neighbours() -> None:
+    log = EventLog()
+    one, two = array("I", [1, 1]), array("I", [2, 2])
+    log.removed(7)
+    log.removed(8)
+    log.stored(None, 1, one, "")
+    log.stored(1, 2, two, "")
+    log.stored(1, 3, two, "")
+    log.removed(3)
+    log.stored(2, 3, one, "")
+    log.stored(3, 4, one, "x")
+    assert log.drain() == [
+        Removed((7, 8)),
+        Stored(None, (1, 2), one + two),
+        Stored(1, (3,), two),
+        Removed((3,)),
+        Stored(2, (3,), one),
+        Stored(3, (4,), one, "x"),
+    ]
+    assert log.drain() == []

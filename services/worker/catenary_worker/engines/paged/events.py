@@ -22,8 +22,6 @@ class EventLog:
 
     def stored(self, parent: int | None, block: int, tokens: "array[int]", salt: str) -> None:
         """A block with this hash is held from now on; `tokens` are its ids."""
-        if self._removed:
-            self._close()
         if not self._hashes or parent != self._hashes[-1] or salt != self._salt:
             self._close()
             self._parent, self._salt = parent, salt
