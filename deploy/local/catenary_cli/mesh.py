@@ -123,11 +123,13 @@ class Mesh:
                 return
 
     async def _until_ready(self) -> None:
+        """All of them at once: one that was ready may have a model to load since another one is."""
         deadline = asyncio.get_running_loop().time() + self.options.flags.ready_s
-        waiting = list(self.services)
-        while waiting:
-            ready = await asyncio.gather(*(answers(child.plan.url) for child in waiting))
-            waiting = [child for child, is_ready in zip(waiting, ready, strict=True) if not is_ready]
+        while True:
+            ready = await asyncio.gather(*(answers(child.plan.url) for child in self.services))
+            waiting = [child for child, is_ready in zip(self.services, ready, strict=True) if not is_ready]
+            if not waiting:
+                return
             ended = [child for child in waiting if child.ended is not None]
             if ended or asyncio.get_running_loop().time() > deadline:
                 why = [
@@ -135,8 +137,7 @@ class Mesh:
                     for child in ended or waiting
                 ]
                 raise LaunchError("\n".join(["the mesh did not become ready:", *why]))
-            if waiting:
-                await asyncio.sleep(POLL_S)
+            await asyncio.sleep(POLL_S)
 
 
 def _state(child: Child) -> str:

@@ -1,0 +1,197 @@
+"""Runs `api_*` cases against a real mesh that serves the case models; scripts tell its simulators what to say."""
+
+import asyncio
+import atexit
+import json
+import shutil
+import tempfile
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.cases.checks import check, unfold
+from tests.mesh.harness import PATIENCE_S, RunningMesh, Script, running_mesh
+from tests.models.build import FAMILIES, build
+
+ROUTES = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
+PIECES = (3, 1)
+LATER = {"variant", "before", "link_previous", "repeat", "engine_texts", "turns"}
+
+
+@cache
+def _started() -> RunningMesh | AssertionError:
+    stack = ExitStack()
+    atexit.register(stack.close)
+    folder = Path(tempfile.mkdtemp())
+    stack.callback(shutil.rmtree, folder)
+    config = folder / "catenary.toml"
+    config.write_text("\n".join(_entry(name, path) for name, path in build(folder / "models").items()))
+    try:
+        return stack.enter_context(running_mesh(folder, "--config", str(config), "--time-scale", "0", "--sim-script"))
+    except AssertionError as error:
+        return error
+
+
+def the_mesh() -> RunningMesh:
+    """One worker for each case model, until the process ends; a mesh that does not start is tried once."""
+    mesh = _started()
+    if isinstance(mesh, AssertionError):
+        raise mesh
+    return mesh
+
+
+def _entry(name: str, path: Path) -> str:
+    family = FAMILIES[name]
+    return "\n".join(
+        [
+            "[[models]]",
+            f"name = {json.dumps(name)}",
+            f"path = {json.dumps(str(path))}",
+            "workers = 1",
+            f"parser = {json.dumps(family.tools)}",
+            f"reasoning = {json.dumps(family.reasoning)}",
+        ]
+    )
+
+
+async def run(case: dict[str, Any]) -> None:
+    """Run one case, in pieces of three characters and one by one; raises `AssertionError`."""
+    if later := LATER & case.keys():
+        raise AssertionError(f"{', '.join(sorted(later))}: not supported yet")
+    mesh = the_mesh()
+    for pieces in PIECES:
+        async with mesh.bus() as bus, mesh.client() as client:
+            await _until_listed(client)
+            document = await _play(case, Script(bus, mesh.workers, case["id"]), client, pieces)
+        expected = case["expect"]["status"]
+        wanted = expected if isinstance(expected, list) else [expected]
+        assert document["status"] in wanted, f"status is {document['status']}, wanted {expected}: {document['json']}"
+        for assertion in case["expect"]["assertions"]:
+            check(document, assertion)
+
+
+async def _until_listed(client: httpx.AsyncClient) -> None:
+    """Six workers are ready in six moments; the API lists a model a little later."""
+    async with asyncio.timeout(PATIENCE_S):
+        while FAMILIES.keys() - {one["id"] for one in (await client.get("/v1/models")).json()["data"]}:
+            pass
+
+
+async def _play(case: dict[str, Any], script: Script, client: httpx.AsyncClient, pieces: int) -> dict[str, Any]:
+    more = {
+        field: case[key]
+        for field, key in (
+            ("finish", "engine_finish"),
+            ("fault", "engine_fault"),
+            ("cached_tokens", "engine_cached_tokens"),
+        )
+        if key in case
+    }
+    if "fault" in more:
+        more["fault"] = {"after": more["fault"]["after_pieces"], "error": more["fault"]["error"]}
+    before = await script.reports()
+    await script.say(unfold(case["engine_text"]) or "", pieces=pieces, **more)
+    try:
+        answer = await client.post(
+            ROUTES[case["api"]], content=_body(case), headers={"content-type": "application/json"}, timeout=PATIENCE_S
+        )
+        after = await script.reports()
+    finally:
+        await script.forget()
+    streamed = answer.headers.get("content-type", "").startswith("text/event-stream")
+    engine = _engine(before, after)
+    events = _events(answer.text) if streamed else []
+    body = None if streamed else answer.json()
+    return {
+        "status": answer.status_code,
+        "json": body,
+        "events": events,
+        "closed": True,
+        "msg": _assembled(events) if streamed else _message(body),
+        "prompt": engine.get("prompt"),
+        "engine": engine,
+    }
+
+
+def _body(case: dict[str, Any]) -> bytes:
+    if "request_raw_hex" in case:
+        return bytes.fromhex(case["request_raw_hex"])
+    if "request_raw" in case:
+        return str(case["request_raw"]).encode()
+    return json.dumps(unfold(case["request"])).encode()
+
+
+def _engine(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the engines did meanwhile; the fields of the last turn of the one that ran it."""
+    calls = sum(report["calls"] for report in after) - sum(report["calls"] for report in before)
+    aborted = sum(report["aborted"] for report in after) - sum(report["aborted"] for report in before)
+    ran = [new for old, new in zip(before, after, strict=True) if new["calls"] > old["calls"]]
+    return {**(ran[0] if ran else {}), "calls": calls, "aborted": aborted}
+
+
+def _events(text: str) -> list[dict[str, Any]]:
+    events = []
+    for block in text.split("\n\n"):
+        fields = dict(line.partition(": ")[::2] for line in block.split("\n") if line and not line.startswith(":"))
+        if data := fields.get("data"):
+            events.append({"event": fields.get("event"), "data": data if data == "[DONE]" else json.loads(data)})
+    return events
+
+
+def _assembled(events: list[dict[str, Any]]) -> dict[str, Any]:
+    """What an ordinary chat client puts together."""
+    message: dict[str, Any] = {
+        "content": None,
+        "reasoning": None,
+        "tool_calls": [],
+        "finish_reason": None,
+        "usage": None,
+    }
+    for event in events:
+        if event["event"] or not isinstance(event["data"], dict):
+            continue
+        message["usage"] = event["data"].get("usage") or message["usage"]
+        for choice in event["data"].get("choices", ()):
+            delta = choice["delta"]
+            message["finish_reason"] = choice.get("finish_reason") or message["finish_reason"]
+            for key, field in (("content", "content"), ("reasoning", "reasoning_content")):
+                if delta.get(field) is not None:
+                    message[key] = (message[key] or "") + delta[field]
+            for call in delta.get("tool_calls") or ():
+                _add_call(message["tool_calls"], call)
+    message["content"], message["reasoning"] = _trim(message["content"]), _trim(message["reasoning"])
+    return message
+
+
+def _add_call(calls: list[dict[str, Any]], delta: dict[str, Any]) -> None:
+    if delta["index"] == len(calls):
+        calls.append(
+            {"index": delta["index"], "id": delta.get("id"), "name": delta["function"]["name"], "arguments": ""}
+        )
+    calls[delta["index"]]["arguments"] += delta["function"].get("arguments") or ""
+
+
+def _message(body: Any) -> dict[str, Any]:
+    """The same of an answer that was not streamed."""
+    if not isinstance(body, dict) or not body.get("choices"):
+        return {}
+    choice = body["choices"][0]
+    said = choice["message"]
+    calls = [
+        {"index": at, "id": call["id"], "name": call["function"]["name"], "arguments": call["function"]["arguments"]}
+        for at, call in enumerate(said.get("tool_calls") or ())
+    ]
+    return {
+        "content": _trim(said.get("content")),
+        "reasoning": _trim(said.get("reasoning_content")),
+        "tool_calls": calls,
+        "finish_reason": choice["finish_reason"],
+        "usage": body["usage"],
+    }
+
+
+def _trim(text: str | None) -> str | None:
+    return text.strip() or None if text is not None else None
