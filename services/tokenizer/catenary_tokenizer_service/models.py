@@ -1,6 +1,7 @@
 """The models this tokenizer can serve: cards that workers published, with tokenizer and parser loaded."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +40,7 @@ class Models:
         self._cache = cache
         self._loaded: dict[str, ServedModel] = {}
         self._wanted: asyncio.Queue[ModelCard] = asyncio.Queue()
+        self._waiting: dict[str, list[Callable[[], None]]] = {}
 
     def want(self, card: ModelCard) -> None:
         """Load this card."""
@@ -47,6 +49,13 @@ class Models:
     def get(self, card: str) -> ServedModel | None:
         """The model of a card, once loaded."""
         return self._loaded.get(card)
+
+    def when_loaded(self, card: str, then: Callable[[], None]) -> None:
+        """Call `then` once this card was loaded, or could not be: now, if it is there."""
+        if card in self._loaded:
+            then()
+        else:
+            self._waiting.setdefault(card, []).append(then)
 
     def names(self) -> list[str]:
         """Names of loaded models."""
@@ -64,8 +73,10 @@ class Models:
             except (TransportError, ModelDirectoryError, UnknownFormat, OSError) as error:
                 log.warning("model.not_loaded", model=card.model, card=card.card, error=str(error))
                 asyncio.get_running_loop().call_later(RETRY_S, self.want, card)
-                continue
-            log.info("model.loaded", model=card.model, card=card.card, parser=card.parser)
+            else:
+                log.info("model.loaded", model=card.model, card=card.card, parser=card.parser)
+            for then in self._waiting.pop(card.card, ()):
+                then()
 
 
 def open_model(card: ModelCard, directory: Path) -> ServedModel:

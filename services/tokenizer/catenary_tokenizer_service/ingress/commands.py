@@ -60,13 +60,21 @@ class Commands:
         command = _command(msg.data)
         match command:
             case TurnRequest():
-                self._answer(msg, self._take(command, msg.headers or {}))
+                self._once_loaded(command, lambda: self._answer(msg, self._take(command, msg.headers or {})))
             case CancelTurn():
                 self._cancel(command)
             case Attach():
                 self._attach(command, msg)
             case CountTokens():
                 self._answer(msg, self._count(command))
+
+    def _once_loaded(self, request: TurnRequest, take: Callable[[], None]) -> None:
+        """A model that a worker has just announced is loaded first; one that nobody has is refused at once."""
+        card = self._directory.current(request.model)
+        if card is None:
+            take()
+        else:
+            self._models.when_loaded(card.card, take)
 
     def _answer(self, msg: Msg, message: Message) -> None:
         if msg.reply:
