@@ -23,7 +23,7 @@ from catenary_tokenizers.safety import Constant
 
 __all__ = ["Engine", "Jinja2Engine", "MiniJinjaEngine", "to_json"]
 
-FUEL = 50_000_000  # steps; a 50,000-token conversation takes some 20,000
+FUEL = 20_000_000  # steps, about a second; an agent's 200 messages take 20,000 to 270,000, by template
 _NAME = "chat_template"
 _OUT_OF_FUEL = "ran out of fuel"
 _GENERATION = re.compile(r"(\{%[-+]?)\s*(end)?generation\s*([-+]?%\})")
