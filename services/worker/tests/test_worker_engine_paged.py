@@ -156,6 +156,14 @@ def test_a_stop_token_is_the_last_one_and_counts_only_after_min_tokens() -> None
     assert run.tokens["c"] == run.tokens["a"]
 
 
+def test_a_turn_of_no_tokens_only_fills_the_cache() -> None:
+    run = Run(Limits(block_size=4))
+    run.submit(EngineTurn("warm", ids(16, 1), max_tokens=0))
+    run.all()
+    assert (run.tokens["warm"], run.finish["warm"].finish) == ([], "length")
+    assert len(run.table.parents) == 4
+
+
 def test_a_fully_cached_prompt_still_computes_its_last_block() -> None:
     run = Run(Limits(block_size=4))
     for name in ("a", "b"):

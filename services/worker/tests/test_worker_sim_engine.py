@@ -157,6 +157,8 @@ async def test_thinking_that_the_prompt_opened_is_not_opened_again() -> None:
     (said,) = await answer(make(), EngineTurn("a", asked))
     assert "<think>" not in said
     assert "</think>" in said
+    (said,) = await answer(make(), EngineTurn("a", asked, options={"json_schema": {"const": 3}}))
+    assert said.split() == ["</think>", "3<|im_end|>"]
 
 
 async def test_min_tokens_and_ignored_ends_give_text_up_to_the_limit() -> None:

@@ -111,6 +111,8 @@ class Speaker:
         opened, closed = self._reasoning.in_prompt(view.tail)
         if closed or not self._reasoning.opens:
             return self._render("", text, calls)
+        if not reasoning:
+            return (self._reasoning.closes if opened else "") + self._render("", text, calls)
         written = self._render(reasoning, text, calls)
         return written.removeprefix(self._reasoning.opens) if opened else written
 
