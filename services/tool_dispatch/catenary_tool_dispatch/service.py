@@ -10,8 +10,9 @@ from catenary_runtime.service import Service, run
 from catenary_tool_dispatch.answers import Answers
 from catenary_tool_dispatch.approvals import Approvals
 from catenary_tool_dispatch.core.ledger import Ledger
+from catenary_tool_dispatch.desk import Desk
 from catenary_tool_dispatch.executors import build
-from catenary_tool_dispatch.lane import Desk, Lane
+from catenary_tool_dispatch.lane import Lane
 from catenary_tool_dispatch.registry import DEMO, RegistryError, load
 from catenary_tool_dispatch.settings import ToolDispatchSettings
 from catenary_tool_dispatch.watch import Watch

@@ -20,7 +20,8 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from catenary_tool_dispatch.answers import decode_result
 from catenary_tool_dispatch.core.ledger import Event, State
 from catenary_tool_dispatch.core.policy import REFUSALS, Verdict
-from catenary_tool_dispatch.lane import Desk, Lane, decode_call
+from catenary_tool_dispatch.desk import Desk
+from catenary_tool_dispatch.lane import Lane, decode_call
 from catenary_tool_dispatch.pull import Puller
 
 log = structlog.get_logger()

@@ -37,7 +37,7 @@ def begun(tmp_path: Path) -> Path:
     return path
 
 
-async def consumer_for(caller: Caller, tool: str, *, ack_wait: float = 0.5, max_deliver: int = 5) -> None:
+async def consumer_for(caller: Caller, tool: str, *, ack_wait: float = 1.0, max_deliver: int = 5) -> None:
     """A consumer of this tool that gives calls to the next executor soon."""
     subjects = caller.bus.subjects
     await caller.bus.js.add_consumer(
@@ -102,7 +102,7 @@ async def test_a_call_whose_executor_is_killed_is_run_by_the_next(
 async def test_a_long_run_is_kept_by_signs_of_life(server: NatsServer, caller: Caller, tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     registry = registry_file(tmp_path, tool("work", f"echo $$ >> {ran}; sleep 2; echo done"))
-    await consumer_for(caller, "work", ack_wait=0.8)
+    await consumer_for(caller, "work")
     async with serving(server, caller, registry), serving(server, caller, registry):
         result = await caller.call("work", {})
     assert result.output == "done\n"
@@ -129,13 +129,36 @@ async def test_of_an_executor_that_was_frozen_nothing_more_is_heard(
     assert await caller.stored("tool_result") == 2
 
 
+async def test_a_call_that_lay_with_a_frozen_executor_is_run_by_another_alone(
+    server: NatsServer, caller: Caller, tmp_path: Path, begun: Path
+) -> None:
+    ran = tmp_path / "ran"
+    script = f"echo $CATENARY_CALL_KEY >> {ran}; echo > {begun}; read line < {begun}"
+    registry = registry_file(tmp_path, tool("pay", script, at_most_once=True), tool("ping", "true"))
+    for name in ("pay", "ping"):
+        await consumer_for(caller, name)
+    async with process(server, caller, registry) as frozen:
+        itself = (await caller.call("ping", {})).executor
+        frozen.signal(signal.SIGSTOP)
+        call = caller.make("pay", {})
+        await caller.publish(call)
+        async with serving(server, caller, registry) as other:
+            await asyncio.to_thread(begun.read_text)
+            frozen.signal(signal.SIGCONT)
+            while (await caller.call("ping", {})).executor != itself:
+                pass
+            await asyncio.to_thread(begun.write_text, "go\n")
+            assert (await caller.result(call.key)).executor == other.instance
+    assert ran.read_text().split() == [call.key]
+
+
 async def test_an_at_most_once_call_whose_executor_is_killed_expires(
     server: NatsServer, caller: Caller, tmp_path: Path, begun: Path
 ) -> None:
     ran = tmp_path / "ran"
     script = f"echo $$ >> {ran}; echo > {begun}; sleep 60"
     registry = registry_file(tmp_path, tool("pay", script, at_most_once=True))
-    await consumer_for(caller, "pay", ack_wait=0.3)
+    await consumer_for(caller, "pay")
     call = caller.make("pay", {}, left_s=3.0)
     async with process(server, caller, registry) as first:
         await caller.publish(call)
@@ -154,7 +177,7 @@ async def test_a_call_that_takes_its_executors_down_becomes_a_dead_letter(
 ) -> None:
     ran = tmp_path / "ran"
     registry = registry_file(tmp_path, tool("poison", f"echo $$ >> {ran}; kill -9 $PPID"))
-    await consumer_for(caller, "poison", ack_wait=0.3, max_deliver=3)
+    await consumer_for(caller, "poison", max_deliver=3)
     call = caller.make("poison", {})
     await caller.publish(call)
     for _ in range(2):
