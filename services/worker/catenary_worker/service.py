@@ -92,9 +92,9 @@ class WorkerService(Service[WorkerSettings]):
             options["scripts"] = True
         self.phase["engine"] = "starting"
         setup = EngineSetup(model.directory, model.parser, model.reasoning, settings.context, options)
-        engine = engine_for(settings.engine)(setup)
+        engine = await asyncio.to_thread(engine_for(settings.engine), setup)
         info = await engine.start()
-        card = model.card(info)
+        card = await asyncio.to_thread(model.card, info)
         self.phase["engine"], self.phase["model"] = "ready", "publishing its card"
         await publish_model(self.bus, card, model.directory)
         if settings.sim_script:

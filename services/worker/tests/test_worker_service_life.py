@@ -111,6 +111,14 @@ async def test_it_is_not_ready_before_its_engine_is_and_refuses_until_then(
         await peer.until_end(await peer.run(W, PROMPT))
 
 
+async def test_it_can_be_told_to_stop_while_it_still_loads(
+    peer: TokenizerPeer, nats_server: NatsServer, subjects: Subjects, wrapped: type[Wrapped]
+) -> None:
+    async with running_worker(worker_settings(nats_server, subjects, W)) as worker:
+        await peer.until(lambda: W in peer.loads)
+        assert worker.phase["model"] != "ready"
+
+
 async def test_two_workers_of_the_same_model_have_the_same_card_and_another_block_size_has_another(
     peer: TokenizerPeer, nats_server: NatsServer, subjects: Subjects
 ) -> None:

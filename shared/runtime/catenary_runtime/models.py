@@ -50,18 +50,21 @@ def card_hash(artifacts: dict[str, str], *facts: str | int) -> str:
 
 
 async def publish_model(bus: Bus, card: ModelCard, directory: Path) -> None:
-    """Put a card and those of its files that are not there yet."""
+    """Put a card and those of its files that are not there yet; raises `TransportError`."""
     try:
         store = await bus.js.object_store(bus.subjects.artifacts_bucket)
         bucket = await bus.js.key_value(bus.subjects.models_bucket)
     except (JetStreamError, TimeoutError) as error:
         raise TransportError(f"no buckets for models (was `catenary provision` run?): {error}") from error
-    for name, digest in card.artifacts.items():
-        try:
-            await store.get_info(digest)
-        except NotFoundError:
-            await store.put(digest, (directory / name).read_bytes())
-    await bucket.put(_key(card.model, card.card), encode(card))
+    try:
+        for name, digest in card.artifacts.items():
+            try:
+                await store.get_info(digest)
+            except NotFoundError:
+                await store.put(digest, (directory / name).read_bytes())
+        await bucket.put(_key(card.model, card.card), encode(card))
+    except (JetStreamError, TimeoutError) as error:
+        raise TransportError(f"cannot publish model {card.model}: {error or type(error).__name__}") from error
 
 
 async def get_card(bus: Bus, model: str, card: str) -> ModelCard:

@@ -2,15 +2,12 @@
 
 import asyncio
 import re
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 from catenary_protocols.bus.messages import Beat
 from catenary_runtime.bus import Bus
 from catenary_runtime.presence import Listener, Presence
-from catenary_runtime.testing import NatsServer
+from catenary_runtime.testing import NatsServer, Process
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -23,14 +20,12 @@ async def test_the_readmes_service_answers_and_leaves_with_0(nats_server: NatsSe
     presence = Presence(bus, "frontend", "f", lambda: Beat(service="frontend", instance="f", incarnation=1))
     presence.listen(Listener(on_beat=lambda peer: ready.set() if peer.takes_work else None))
     await presence.start(["router"])
-    where = ["--nats", nats_server.url, "--namespace", bus.subjects.namespace]
-    process = subprocess.Popen([sys.executable, str(script), "--shout", *where], stderr=subprocess.DEVNULL)
+    flags = ["--shout", "--nats", nats_server.url, "--namespace", bus.subjects.namespace]
+    process = Process("echo", flags, tmp_path / "echo.log", {"PYTHONPATH": str(tmp_path)})
+    process.start()
     try:
         async with asyncio.timeout(20):
             await ready.wait()
         assert await bus.request(f"{bus.subjects.namespace}.echo", b"hello", within=5) == b"HELLO"
-        process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(process.wait, 20) == 0
     finally:
-        process.kill()
-        process.wait()
+        assert await asyncio.to_thread(process.stop) == 0

@@ -277,6 +277,7 @@ class Engine(Protocol):
 
 
 EngineFactory = Callable[[EngineSetup], Engine]
+"""Called in a thread, since it may read a tokenizer; what takes minutes belongs into `start`."""
 
 
 def engine_for(kind: str) -> EngineFactory:
