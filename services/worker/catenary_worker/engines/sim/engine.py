@@ -134,8 +134,8 @@ class SimEngine:
             self._records[turn.key] = record
             if found is not None:
                 return recite(*found, self._codec, end)
-        ids = self._speaker.speak(turn, parts, Dice(turn.prompt, turn.seed), end)
-        return Speech(ids, finite=end is None)
+        steps = self._speaker.speak(turn, parts, Dice(turn.prompt, turn.seed), end)
+        return Speech(steps, finite=end is None)
 
     def _count(self, step: Step) -> None:
         for delta in step.deltas:

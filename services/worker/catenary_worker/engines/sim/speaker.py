@@ -11,6 +11,7 @@ It knows no client, tool or test by name. All it says is a function of the promp
 """
 
 import json
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -54,26 +55,32 @@ class Speaker:
     def __init__(self, codec: Codec, render: Render) -> None:
         self._codec = codec
         self._render = render
+        self._sentences: dict[str, list[tuple[int, ...]]] = {}
         before, _, after = render(_PROBE, "", ()).partition(_PROBE)
         self._reasoning = _Reasoning(before, after) if before else _Reasoning("", "")
 
     def speak(
         self, turn: EngineTurn, parts: Sequence[str | ControlToken], dice: Dice, end: int | None
-    ) -> Iterator[int]:
-        """All ids of the turn from its first on; endless where the end of sequence is ignored."""
-        said = self._codec.write(self._say(turn, read_prompt(parts), dice))
+    ) -> Iterator[tuple[int, ...]]:
+        """All steps (of one id) of the turn from its first on; endless where the end of sequence is ignored."""
+        said = _steps(self._codec.write(self._say(turn, read_prompt(parts), dice)))
         yield from said
         count, position = len(said), 0
         while turn.ignore_eos or count < turn.min_tokens:
-            more = self._codec.write(" " + dice.sentence("more", position))
+            more = self._sentence(dice.sentence("more", position))
             position += 1
-            for token in more:
-                if count >= turn.min_tokens and not turn.ignore_eos:
-                    break
-                count += 1
-                yield token
+            least = len(more) if turn.ignore_eos else turn.min_tokens - count
+            yield from more[:least]
+            count += len(more)
         if end is not None:
-            yield end
+            yield (end,)
+
+    def _sentence(self, text: str) -> list[tuple[int, ...]]:
+        """Steps of one of the few sentences that follow others; made once."""
+        steps = self._sentences.get(text)
+        if steps is None:
+            steps = self._sentences[text] = _steps(self._codec.write(f" {text}"))
+        return steps
 
     def _say(self, turn: EngineTurn, view: PromptView, dice: Dice) -> str:
         constraint = read_constraint(turn.options)
@@ -104,7 +111,7 @@ class Speaker:
         count = 0
         while count < _AFTER_CALL:
             sentences.append(dice.sentence("meanwhile", len(sentences)))
-            count += len(self._codec.write(" " + sentences[-1]))
+            count += len(self._sentence(sentences[-1]))
         return " ".join(sentences)
 
     def _written(self, reasoning: str, text: str, view: PromptView, calls: Sequence[Call] = ()) -> str:
@@ -115,6 +122,10 @@ class Speaker:
             return (self._reasoning.closes if opened else "") + self._render("", text, calls)
         written = self._render(reasoning, text, calls)
         return written.removeprefix(self._reasoning.opens) if opened else written
+
+
+def _steps(ids: "array[int]") -> list[tuple[int, ...]]:
+    return [(token,) for token in ids]
 
 
 def _chosen(view: PromptView, constraint: Constraint) -> Offer | None:

@@ -56,4 +56,4 @@ def _numbers(sequence: Sequence) -> Voice:
     dice = Dice(sequence.turn.prompt, sequence.turn.seed)
     first = dice.choose("ids", 0, _VOCABULARY)
     length = sequence.end - sequence.prompt_length
-    return Speech(iter(_VOCABULARY + (first + at * 7919) % _VOCABULARY for at in range(length)), finite=False)
+    return Speech(((_VOCABULARY + (first + at * 7919) % _VOCABULARY,) for at in range(length)), finite=False)

@@ -25,21 +25,21 @@ class Voice(Protocol):
 
 
 class Speech:
-    """One id a step, from a stream that may never end."""
+    """Steps of one id each, from a stream that may never end."""
 
-    def __init__(self, ids: Iterator[int], *, finite: bool) -> None:
+    def __init__(self, steps: Iterator[tuple[int, ...]], *, finite: bool) -> None:
         self.finite = finite
-        self._rest = ids
+        self._rest = steps
         self._steps: list[tuple[int, ...]] = []
 
     def next(self, at: int) -> tuple[int, ...]:
         """See `Voice`."""
         steps = self._steps
         while at >= len(steps):
-            token = next(self._rest, None)
-            if token is None:
+            following = next(self._rest, None)
+            if following is None:
                 return ()
-            steps.append((token,))
+            steps.append(following)
         return steps[at]
 
     def ended(self, at: int) -> Ended | None:
