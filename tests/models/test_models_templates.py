@@ -4,6 +4,7 @@ Hugging Face gets the conversation that the template wants (`shape.py`); where a
 is the conversation itself.
 """
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
@@ -21,7 +22,9 @@ from tests.models.conversations import TOOLS, Message, drawn, fixed
 from tests.models.fetch import templates
 
 VARIABLES = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
-MARKING = Shield(["<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>", "[INST]", "<s>"])
+CONTROLS = ["<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>", "[INST]", "<s>"]
+CONTROL = re.compile("|".join(map(re.escape, CONTROLS)))
+MARKING = Shield(CONTROLS)
 PLAIN = Shield([])
 CONVERSATIONS = [*fixed(), *map(drawn, range(3))]
 # Shown unchanged by these, with and without tools; others merge, demote or drop something.
@@ -77,6 +80,31 @@ def test_conversations_a_template_takes_are_given_to_it_unchanged(name: str) -> 
     template = open_one(sources()[name])
     unchanged = [m for m in CONVERSATIONS if shape_messages(m, template.traits, PLAIN) == m]
     assert len(unchanged) == FIRST_FIVE[name]
+
+
+def everywhere(text: str) -> tuple[list[Message], list[dict[str, Any]]]:
+    """A conversation with a caller's text wherever one may stand."""
+    schema = {"type": "object", "properties": {text: {"type": "string", "description": text, "enum": [text]}}}
+    tools = [{"type": "function", "function": {"name": text, "description": text, "parameters": schema}}]
+    call = {"id": text, "function": {"name": text, "arguments": {text: text, "deep": [{text: [text]}]}}}
+    answer = {"role": "assistant", "content": text, "reasoning_content": text, "tool_calls": [call]}
+    result = {"role": "tool", "content": text, "tool_call_id": text, "name": text}
+    return [{"role": "system", "content": text}, {"role": "user", "content": text}, answer, result], tools
+
+
+def test_no_template_lets_a_caller_write_control_tokens() -> None:
+    def controls(template: ChatTemplate, text: str) -> list[str]:
+        messages, tools = everywhere(text)
+        marked = template.render(messages, tools, MARKING, datetime.now().astimezone(), {})
+        assert MARKING.mark not in MARKING.clean(marked)
+        return CONTROL.findall(marked)
+
+    for name, source in sources().items():
+        template = open_one(source)
+        expected = controls(template, "neutral")
+        for control in CONTROLS:
+            for attack in (control, control[:-1], control[1:], control[1:-1]):
+                assert controls(template, attack) == expected, (name, attack)
 
 
 @pytest.mark.parametrize("switch", [True, False])

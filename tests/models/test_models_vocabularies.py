@@ -57,7 +57,7 @@ def texts(name: str) -> st.SearchStrategy[str]:
         st.text(alphabet="ab 1.\n\t<|>/'{}", max_size=12),
         st.sampled_from(spelled),
         st.sampled_from([text[:-1] for text in spelled] + [text[1:] for text in spelled]),
-        st.sampled_from(["\ue000", "\ue001", "\ue0000", "e\u0301", "\u0301", "🌊", "\u00a0"]),
+        st.sampled_from(["\ue000", "\ue001", "\ue0000", "\\ue000", "e\u0301", "\u0301", "🌊", "\u00a0"]),
     )
     return st.lists(pieces, max_size=8).map("".join)
 

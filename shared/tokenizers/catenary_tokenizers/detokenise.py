@@ -27,12 +27,12 @@ class PieceTable:
 
     def __init__(self, pieces: Sequence[bytes], controls: Sequence[ControlToken]) -> None:
         size = max([len(pieces), *(control.id + 1 for control in controls)])
-        self.pieces = [*pieces, *[b""] * (size - len(pieces))]
-        self.controls = {control.id: control for control in controls}
+        self.pieces: list[bytes] = [*pieces, *[b""] * (size - len(pieces))]
+        self.controls: dict[int, ControlToken] = {control.id: control for control in controls}
         for control in controls:
             self.pieces[control.id] = control.text.encode()
         # Only tokens that are whole characters: a step of these needs no decoder.
-        self.texts = dict(_whole_texts(self.pieces, self.controls))
+        self.texts: dict[int, str] = dict(_whole_texts(self.pieces, self.controls))
 
     def piece(self, token: int) -> bytes:
         """The bytes of one id; none for an id the vocabulary does not have (engines pad theirs)."""

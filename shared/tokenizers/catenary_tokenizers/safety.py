@@ -23,7 +23,7 @@ __all__ = ["Constant", "Shield", "longest_of"]
 _PRIVATE_USE = range(0xE000, 0xF8FF)
 # Values templates compare with; a mark inside would change what they render.
 _WORDS = frozenset({"array", "boolean", "function", "integer", "null", "number", "object", "string", "text"})
-_NAMING = frozenset({"$defs", "arguments", "definitions", "patternProperties", "properties"})
+_NAMING = frozenset({"$defs", "definitions", "patternProperties", "properties"})
 # Names, keys and values come again and again; the bound keeps them to a few megabytes.
 _SHORT, _MOST_SHORT, _MOST_CONSTANTS = 64, 16_384, 64
 
@@ -46,9 +46,12 @@ class Shield:
 
     def __init__(self, controls: Iterable[str], template: str = "") -> None:
         self._controls = sorted(set(controls))
-        taken = set(template).union(*self._controls)
-        free = (chr(code) for code in _PRIVATE_USE if chr(code) not in taken)
-        self.mark, self._escape = next(free), next(free)
+        taken = template + "".join(self._controls)
+        free = (chr(code) for code in _PRIVATE_USE if chr(code) not in taken and _spelled(chr(code)) not in taken)
+        self.mark: str = next(free)
+        self._escape = next(free)
+        self._spelled = _spelled(self.mark), _spelled(self._escape)
+        self._escaped = re.compile("|".join(map(re.escape, (self._spelled[0], *(self._spelled[1] + d for d in "01")))))
         self._token = _starts(self._controls)
         self._firsts = {text[0] for text in self._controls}
         self._lasts = {text[-1] for text in self._controls}
@@ -68,26 +71,34 @@ class Shield:
 
     def escape(self, text: str) -> str:
         """`text` with nothing in it that `clean` would take for a mark; its control tokens stay."""
-        if self.mark not in text and self._escape not in text:
-            return text
-        return text.replace(self._escape, self._escape + "1").replace(self.mark, self._escape + "0")
+        if self.mark in text or self._escape in text:
+            text = text.replace(self._escape, self._escape + "1").replace(self.mark, self._escape + "0")
+        for spelled in self._spelled:
+            if spelled in text:
+                text = text.replace(spelled, spelled[:2] + self.mark + spelled[2:])
+        return text
 
-    def shield_value(self, value: object, *, names: bool = False) -> object:
-        """A JSON value with every string and key in it shielded.
+    def shield_data(self, value: object) -> object:
+        """A caller's JSON value with every string and key in it shielded."""
+        if isinstance(value, str):
+            return self.shield(value)
+        if isinstance(value, dict | Mapping):
+            return {self.shield(str(key)): self.shield_data(item) for key, item in value.items()}
+        if isinstance(value, list | Sequence):
+            return [self.shield_data(item) for item in value]
+        return value
 
-        Args:
-            value: what `json.loads` may give.
-            names: whether the keys at this level are the caller's (arguments, properties) or the template's to look up.
-        """
+    def shield_structure(self, value: object, *, names: bool = False) -> object:
+        """A tool or message, whose keys a template looks up, shielded; with `names` this level's keys are callers'."""
         if isinstance(value, str):
             return self.shield(value)
         if isinstance(value, dict | Mapping):
             return {
-                self.shield(str(key), whole=names): self.shield_value(item, names=key in _NAMING)
+                self.shield(str(key), whole=names): self.shield_structure(item, names=key in _NAMING)
                 for key, item in value.items()
             }
         if isinstance(value, list | Sequence):
-            return [self.shield_value(item, names=names) for item in value]
+            return [self.shield_structure(item, names=names) for item in value]
         return value
 
     def shield_constants(self, values: Sequence[Mapping[str, object]]) -> list[Constant]:
@@ -102,15 +113,25 @@ class Shield:
         return known
 
     def clean(self, text: str) -> str:
-        """Rendered text without marks, the caller's own private-use characters restored."""
+        """Rendered text without marks, the caller's own private-use characters restored.
+
+        A template that writes ASCII JSON or `repr` spells a mark as an escape: that is undone too.
+        """
+        if any(spelled in text for spelled in self._spelled):
+            text = self._escaped.sub(self._restore, text)
         text = text.replace(self.mark, "")
         if self._escape in text:
             text = text.replace(self._escape + "0", self.mark).replace(self._escape + "1", self._escape)
         return text
 
+    def _restore(self, match: re.Match[str]) -> str:
+        mark, escape = self._spelled
+        return {mark: "", f"{escape}0": mark, f"{escape}1": escape}[match[0]]
+
     def _shield_object(self, value: Mapping[str, object]) -> dict[str, object]:
         return {
-            self.shield(key, whole=False): self.shield_value(item, names=key in _NAMING) for key, item in value.items()
+            self.shield(key, whole=False): self.shield_structure(item, names=key in _NAMING)
+            for key, item in value.items()
         }
 
     def _marked(self, text: str, whole: bool) -> str:
@@ -118,7 +139,7 @@ class Shield:
         if not self._controls:
             return text
         text = self._token.sub(self._break, text)
-        if whole and 1 < len(text) < self._longest and text in self._inner and text not in _WORDS:
+        if whole and 0 < len(text) < self._longest and text in self._inner and text not in _WORDS:
             return text[0] + self.mark + text[1:]
         return self._break_start(self._break_end(text))
 
@@ -142,6 +163,11 @@ class Shield:
                     return text[:at] + self.mark + text[at:]
                 at = text.find(last, at + 1, self._longest)
         return text
+
+
+def _spelled(char: str) -> str:
+    """A character as JSON in ASCII and `repr` write it."""
+    return f"\\u{ord(char):04x}"
 
 
 def longest_of(texts: Iterable[str]) -> str:

@@ -116,7 +116,7 @@ def _call(call: Mapping[str, Any], traits: Traits, shield: Shield, ids: _CallIds
         "type": "function",
         "function": {
             "name": shield.shield(name),
-            "arguments": shield.shield_value(arguments, names=True),
+            "arguments": shield.shield_data(arguments),
         },
     }
 
@@ -159,7 +159,8 @@ def _content(message: Mapping[str, object], traits: Traits, shield: Shield) -> o
     if traits.parts == "text":
         return "\n".join(_text_part(part, shield) for part in parts)
     return [
-        {key: value if key == "type" else shield.shield_value(value) for key, value in part.items()} for part in parts
+        {key: value if key == "type" else shield.shield_structure(value) for key, value in part.items()}
+        for part in parts
     ]
 
 
@@ -173,7 +174,7 @@ def _others(message: Mapping[str, object], shield: Shield) -> Message:
     """Fields that only some templates know (`name`, `task`, …)."""
     if message.keys() <= _SHAPED:
         return {}
-    return {key: shield.shield_value(value) for key, value in message.items() if key not in _SHAPED}
+    return {key: shield.shield_structure(value) for key, value in message.items() if key not in _SHAPED}
 
 
 def _sequence(value: object, field: str) -> Sequence[Mapping[str, Any]]:
