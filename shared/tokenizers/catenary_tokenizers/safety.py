@@ -16,13 +16,16 @@ import marshal
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from types import NoneType
 from typing import Any
 
 __all__ = ["Constant", "Shield", "longest_of"]
 
-_PRIVATE_USE = range(0xE000, 0xF8FF)
+_PRIVATE_USE = range(0xE000, 0xF000)
+_SPELLED_START = "\\ue"  # how JSON in ASCII and `repr` begin any of these
 # Values templates compare with; a mark inside would change what they render.
 _WORDS = frozenset({"array", "boolean", "function", "integer", "null", "number", "object", "string", "text"})
+_SCALARS = (int, float, NoneType)  # asked for first: an abstract class takes long to say no
 _NAMING = frozenset({"$defs", "definitions", "patternProperties", "properties"})
 # Names, keys and values come again and again; the bound keeps them to a few megabytes.
 _SHORT, _MOST_SHORT, _MOST_CONSTANTS = 64, 16_384, 64
@@ -73,8 +76,8 @@ class Shield:
         """`text` with nothing in it that `clean` would take for a mark; its control tokens stay."""
         if self.mark in text or self._escape in text:
             text = text.replace(self._escape, self._escape + "1").replace(self.mark, self._escape + "0")
-        for spelled in self._spelled:
-            if spelled in text:
+        if _SPELLED_START in text:
+            for spelled in self._spelled:
                 text = text.replace(spelled, spelled[:2] + self.mark + spelled[2:])
         return text
 
@@ -82,6 +85,8 @@ class Shield:
         """A caller's JSON value with every string and key in it shielded."""
         if isinstance(value, str):
             return self.shield(value)
+        if isinstance(value, _SCALARS):
+            return value
         if isinstance(value, dict | Mapping):
             return {self.shield(str(key)): self.shield_data(item) for key, item in value.items()}
         if isinstance(value, list | Sequence):
@@ -92,6 +97,8 @@ class Shield:
         """A tool or message, whose keys a template looks up, shielded; with `names` this level's keys are callers'."""
         if isinstance(value, str):
             return self.shield(value)
+        if isinstance(value, _SCALARS):
+            return value
         if isinstance(value, dict | Mapping):
             return {
                 self.shield(str(key), whole=names): self.shield_structure(item, names=key in _NAMING)
@@ -117,7 +124,7 @@ class Shield:
 
         A template that writes ASCII JSON or `repr` spells a mark as an escape: that is undone too.
         """
-        if any(spelled in text for spelled in self._spelled):
+        if _SPELLED_START in text:
             text = self._escaped.sub(self._restore, text)
         text = text.replace(self.mark, "")
         if self._escape in text:
