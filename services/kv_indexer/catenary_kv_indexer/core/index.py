@@ -13,9 +13,10 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 DEVICE, HOST, DISK = 1, 2, 4
-_SHARD_BITS = 10
-_SHARDS = 1 << _SHARD_BITS
-_LOW = _SHARDS - 1
+_KEY_BITS = 54
+_KEY = (1 << _KEY_BITS) - 1
+_SHARDS = 1 << (64 - _KEY_BITS)
+"""A hash's high bits name the dict, its low bits are the key there: masked to 54 bits, a key takes 32 bytes, not 48."""
 _SPARSE = 160
 """Bytes per block above which a dict is copied to a smaller one; a dict that has just grown has at most 120."""
 _MASKS_KEPT = 65_536
@@ -87,7 +88,7 @@ class BlockIndex:
                     del shard[key]
         if sys.getsizeof(shard) > _SPARSE * (len(shard) + 8):
             self._shards[self._cursor] = dict(shard)
-        self._cursor = (self._cursor + 1) & _LOW
+        self._cursor = (self._cursor + 1) % _SHARDS
         if not self._cursor:
             self._wiping = 0
         return bool(self._wiping | self._dead)
@@ -106,7 +107,7 @@ class BlockIndex:
         if tier != DEVICE or holder.tiers:
             hashes = list(self._note_tiers(holder, hashes, tier))
         for one in hashes:
-            shard, key = shards[one & _LOW], one >> _SHARD_BITS
+            shard, key = shards[one >> _KEY_BITS], one & _KEY
             mask = shard.get(key, 0)
             if not mask:
                 shard[key] = bit
@@ -134,7 +135,7 @@ class BlockIndex:
         if tier != DEVICE or holder.tiers:
             hashes = list(self._left_all_tiers(holder, hashes, tier))
         for one in hashes:
-            shard, key = shards[one & _LOW], one >> _SHARD_BITS
+            shard, key = shards[one >> _KEY_BITS], one & _KEY
             mask = shard.get(key, 0)
             if not mask & bit:
                 continue
@@ -163,10 +164,10 @@ class BlockIndex:
 
     def blocks_of(self, holder: Holder) -> Iterator[int]:
         """Every block of one holder, in no order."""
-        for low, shard in enumerate(self._shards):
+        for high, shard in enumerate(self._shards):
             for key, mask in shard.items():
                 if mask & holder.bit:
-                    yield key << _SHARD_BITS | low
+                    yield high << _KEY_BITS | key
 
     def overlap(self, hashes: Sequence[int]) -> list[tuple[Holder, int]]:
         """How many leading blocks of a prompt each holder has; holders that have none are left out.
@@ -195,7 +196,7 @@ class BlockIndex:
         return found
 
     def _mask(self, one: int) -> int:
-        return self._shards[one & _LOW].get(one >> _SHARD_BITS, 0)
+        return self._shards[one >> _KEY_BITS].get(one & _KEY, 0)
 
     def _name(self, mask: int, blocks: int, found: list[tuple[Holder, int]]) -> None:
         while mask:
