@@ -90,9 +90,9 @@ class Caller:
         approval = Approval(key=call.key, tool=call.tool, approved=approved, by="somebody", reason=reason)
         await self.bus.js.publish(subject, encode_json(approval))
 
-    async def stored(self, channel: str) -> int:
+    async def stored(self, channel: str, **names: str) -> int:
         """How many messages of a channel the stream holds."""
-        subject = self.bus.subjects.to(channel)
+        subject = self.bus.subjects.to(channel, **names)
         info = await self.bus.js.stream_info(self.bus.subjects.tool_stream, subjects_filter=subject)
         return sum((info.state.subjects or {}).values())
 

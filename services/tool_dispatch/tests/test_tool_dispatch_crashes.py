@@ -109,24 +109,29 @@ async def test_a_long_run_is_kept_by_signs_of_life(server: NatsServer, caller: C
     assert len(ran.read_text().split()) == 1
 
 
-async def test_of_an_executor_that_was_frozen_nothing_more_is_heard(
+async def test_of_an_executor_that_was_frozen_in_a_run_nothing_more_is_stored(
     server: NatsServer, caller: Caller, tmp_path: Path, begun: Path
 ) -> None:
-    registry = registry_file(tmp_path, tool("work", f"echo > {begun}; read line < {begun}; echo $line"))
-    await consumer_for(caller, "work")
-    call = caller.make("work", {})
+    ran = tmp_path / "ran"
+    script = f"echo $$ >> {ran}; echo > {begun}; read line < {begun}; echo $line"
+    registry = registry_file(tmp_path, tool("work", script), tool("ping", "true"))
+    for name in ("work", "ping"):
+        await consumer_for(caller, name)
     async with process(server, caller, registry) as frozen:
+        itself = (await caller.call("ping", {})).executor
+        call = caller.make("work", {})
         await caller.publish(call)
         await asyncio.to_thread(begun.read_text)
         frozen.signal(signal.SIGSTOP)
-        async with serving(server, caller, registry):
+        end_orphans(ran)
+        async with serving(server, caller, registry) as other:
             await asyncio.to_thread(begun.read_text)
-            await asyncio.to_thread(begun.write_text, "one\n" * 2)
-            await caller.result(call.key)
+            await asyncio.to_thread(begun.write_text, "go\n")
+            assert (await caller.result(call.key)).executor == other.instance
             frozen.signal(signal.SIGCONT)
-            after = await caller.call("work", {}, left_s=0.3)
-            assert after.error is not None
-    assert await caller.stored("tool_result") == 2
+            while (await caller.call("ping", {})).executor != itself:
+                pass
+    assert await caller.stored("tool_result", tool="work", key=call.key) == 1
 
 
 async def test_a_call_that_lay_with_a_frozen_executor_is_run_by_another_alone(
