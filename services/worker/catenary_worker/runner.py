@@ -107,6 +107,7 @@ class Runner:
         for turn in turns:
             if not turn.finish:
                 metrics.CANCELLED.labels(reason).inc()
+                log.info("turn.dropped", turn_id=turn.turn_id, attempt=turn.attempt, tokens=turn.offset, reason=reason)
                 self._spans.ended(turn)
                 if self.engine is not None:
                     self.engine.cancel(turn.key)
@@ -165,7 +166,10 @@ class Runner:
     def give_up(self, error: ErrorInfo) -> None:
         """End every running turn with this error, so that its owner moves it."""
         now = self._loop.time()
-        for turn in [turn for turn in self.turns.here.values() if not turn.finish]:
+        running = [turn for turn in self.turns.here.values() if not turn.finish]
+        if running:
+            log.warning("turns.handed_back", turns=len(running), code=error.code, why=error.message)
+        for turn in running:
             turn.finish, turn.error = "error", error
             if not turn.held_since:
                 self._send(turn.owner, [turn.tokens_from(turn.offset)])

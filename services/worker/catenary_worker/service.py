@@ -5,7 +5,7 @@ from functools import partial
 
 import structlog
 from catenary_protocols.bus.messages import WorkerLoad
-from catenary_protocols.errors import EngineError, RequestError
+from catenary_protocols.errors import EngineError, ErrorInfo, RequestError
 from catenary_runtime.links import LinkSender
 from catenary_runtime.models import publish_model
 from catenary_runtime.service import Service
@@ -80,7 +80,7 @@ class WorkerService(Service[WorkerSettings]):
                 self.load.step(step.load)
         except EngineError as error:
             self.phase["engine"] = "failed"
-            self.runner.give_up(error.info)
+            self.runner.give_up(ErrorInfo(code="worker_lost", message=error.message))
             raise
 
     async def _load(self) -> tuple[Engine, KvPublisher]:

@@ -153,7 +153,7 @@ async def test_what_it_cannot_start_with_is_named(
     assert (await failed(caught.value)).field.startswith(field)
 
 
-async def test_an_engine_that_breaks_fails_its_turns_and_ends_the_worker(
+async def test_an_engine_that_breaks_gives_its_turns_back_and_ends_the_worker(
     peer: TokenizerPeer, nats_server: NatsServer, subjects: Subjects, wrapped: type[Wrapped]
 ) -> None:
     wrapped.may_start.set()
@@ -165,7 +165,7 @@ async def test_an_engine_that_breaks_fails_its_turns_and_ends_the_worker(
     wrapped.broken.set()
     end = await peer.until_end(key)
     assert end.error is not None
-    assert (end.finish, end.error.code, end.error.message) == ("error", "engine_failed", "the GPU fell off the bus")
+    assert (end.finish, end.error.code, end.error.message) == ("error", "worker_lost", "the GPU fell off the bus")
     with pytest.raises(ExceptionGroup) as caught:
         async with asyncio.timeout(PATIENCE_S):
             await living
