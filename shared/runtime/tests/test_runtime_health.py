@@ -1,0 +1,77 @@
+"""The admin port: the status code is the contract, the body explains; logs are JSON without secrets of the format."""
+
+import json
+import subprocess
+import sys
+from collections.abc import MutableMapping
+from typing import Any
+
+import pytest
+from catenary_runtime.health import Health, admin_app, server_for
+
+LOGS = """
+import logging as stdlib
+import structlog
+from catenary_runtime import logging
+logging.setup("worker", "w-1", "info")
+structlog.get_logger().info("turn.done", tokens=3)
+structlog.get_logger().debug("not shown")
+stdlib.getLogger("nats").warning("from a library")
+try:
+    1 / 0
+except ZeroDivisionError:
+    structlog.get_logger().exception("service.crashed")
+"""
+
+
+async def get(health: Health, path: str) -> tuple[int, str]:
+    """Status and body through the ASGI face."""
+    sent: list[MutableMapping[str, Any]] = []
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.disconnect"}
+
+    await admin_app(health)({"type": "http", "path": path}, receive, send)
+    return sent[0]["status"], sent[1]["body"].decode()
+
+
+@pytest.mark.parametrize(("engine", "stopping", "status"), [(True, False, 200), (False, False, 503), (True, True, 503)])
+async def test_ready_needs_every_check_and_no_end_in_sight(engine: bool, stopping: bool, status: int) -> None:
+    health = Health("worker", {"bus": lambda: (True, "connected"), "engine": lambda: (engine, "loading")})
+    health.stopping = stopping
+    code, body = await get(health, "/ready")
+    told = json.loads(body)
+    assert (code, told["ready"], told["service"]) == (status, status == 200, "worker")
+    assert {row["check"]: row["ok"] for row in told["checks"]}["engine"] is engine
+    assert (await get(health, "/health"))[0] == 200
+    assert (await get(health, "/health/ready"))[0] == status
+
+
+async def test_other_paths_are_not_found_and_say_what_there_is() -> None:
+    assert await get(Health("worker"), "/admin") == (404, "/health /ready /metrics\n")
+
+
+async def test_metrics_are_in_prometheus_text() -> None:
+    status, body = await get(Health("worker"), "/metrics")
+    assert status == 200
+    assert "# TYPE catenary_bus_dropped_total counter" in body
+
+
+async def test_a_server_that_never_started_can_be_closed() -> None:
+    server_for(admin_app(Health("worker")), "127.0.0.1", 0).close()
+
+
+def test_logs_off_a_terminal_are_json_lines_with_who_wrote_them() -> None:
+    done = subprocess.run([sys.executable, "-c", LOGS], capture_output=True, text=True, check=True)
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [(line["event"], line["level"]) for line in lines] == [
+        ("turn.done", "info"),
+        ("from a library", "warning"),
+        ("service.crashed", "error"),
+    ]
+    assert lines[0]["tokens"] == 3
+    assert {line["service"] for line in lines} == {"worker"}
+    assert "ZeroDivisionError" in lines[2]["exception"]
