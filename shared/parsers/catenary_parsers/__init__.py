@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from catenary_parsers.constrain import UnknownTool, structural_tag
+from catenary_parsers.detect import detect
 from catenary_parsers.engine import Parser, Thinking, markers_of, open_parser
 from catenary_parsers.events import (
     ArgumentsDelta,
@@ -17,11 +19,13 @@ from catenary_parsers.events import (
 )
 from catenary_parsers.grammar import Format, Reasoning, ToolSpec
 from catenary_parsers.registry import FORMATS, REASONING, UnknownFormat, format_named, reasoning_named
+from catenary_parsers.render import Call, render_call, render_turn
 
 __all__ = [
     "FORMATS",
     "REASONING",
     "ArgumentsDelta",
+    "Call",
     "CloseReason",
     "Event",
     "Format",
@@ -37,8 +41,13 @@ __all__ = [
     "ToolCallCut",
     "ToolSpec",
     "UnknownFormat",
+    "UnknownTool",
+    "detect",
     "format_named",
     "markers_of",
     "open_parser",
     "reasoning_named",
+    "render_call",
+    "render_turn",
+    "structural_tag",
 ]

@@ -156,7 +156,7 @@ def _kind(schema: object, root: Mapping[str, object], depth: int) -> Kind:
         types = kind.types if types is None else types & kind.types or types
         enum = enum or kind.enum
     if types is None:
-        types = frozenset(map(_type_of, enum)) if enum else _implied(schema)
+        types = frozenset(map(type_of, enum)) if enum else _implied(schema)
     if schema.get("nullable") is True:
         types |= {"null"}
     return Kind(types & frozenset(TYPES) or ANY.types, enum)
@@ -176,7 +176,8 @@ def _enum(schema: Mapping[str, object]) -> tuple[object, ...]:
     return tuple(values) if isinstance(values, Sequence) and not isinstance(values, str) else ()
 
 
-def _type_of(value: object) -> str:
+def type_of(value: object) -> str:
+    """The JSON Schema type of a value."""
     match value:
         case None:
             return "null"

@@ -152,6 +152,8 @@ class Format:
     """Whether `open` ends thinking; otherwise a call inside thinking is a draft (P4)."""
     markers: tuple[str, ...] = ()
     """The markers that are single control tokens in the vocabularies of its models."""
+    signs: tuple[str, ...] = ()
+    """What the chat templates or control tokens of its models all have; the format with the longest signs is meant."""
     models: tuple[str, ...] = ()
 
 

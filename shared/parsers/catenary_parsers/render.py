@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from catenary_parsers.coerce import type_of
 from catenary_parsers.registry import format_named, reasoning_named
 from catenary_parsers.values import JSON, PYTHON
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from catenary_parsers.values import Dialect
 
 _PLACEHOLDER = re.compile(r"\{([a-z]+)\}")
-_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def _call(fmt: Format, call: Call, number: int) -> str:
             key=key,
             value=value if isinstance(value, str) else written(value),
             string=json.dumps(isinstance(value, str)),
-            type=_TYPES.get(type(value)) or ("object" if isinstance(value, dict) else "array"),
+            type=type_of(value),
         )
         for key, value in call.arguments.items()
         if writing.parameter

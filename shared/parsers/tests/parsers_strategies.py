@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from catenary_parsers import (
     FORMATS,
     ArgumentsDelta,
+    Call,
     Event,
     Parser,
     ReasoningDelta,
@@ -16,9 +18,10 @@ from catenary_parsers import (
     format_named,
     markers_of,
     reasoning_named,
+    render_call,
+    render_turn,
 )
 from catenary_parsers.grammar import grammar_of
-from catenary_parsers.render import Call, render_call, render_turn
 from hypothesis import strategies as st
 
 NAMES = sorted(FORMATS)
@@ -105,19 +108,72 @@ def read(
     events: list[Event] = []
     for piece in pieces:
         events += parser.special(1, piece) if piece in special else parser.feed(piece)
-    events += parser.close(reason)
-    joined: list[Event] = []
+    return joined(events + parser.close(reason))
+
+
+def joined(events: Iterable[Event]) -> list[Event]:
+    """The events with neighbouring deltas as one."""
+    result: list[Event] = []
     for event in events:
-        last = joined[-1] if joined else None
+        last = result[-1] if result else None
         if isinstance(event, TextDelta) and isinstance(last, TextDelta):
-            joined[-1] = TextDelta(last.text + event.text)
+            result[-1] = TextDelta(last.text + event.text)
         elif isinstance(event, ReasoningDelta) and isinstance(last, ReasoningDelta):
-            joined[-1] = ReasoningDelta(last.text + event.text)
+            result[-1] = ReasoningDelta(last.text + event.text)
         elif isinstance(event, ArgumentsDelta) and isinstance(last, ArgumentsDelta):
-            joined[-1] = ArgumentsDelta(event.index, last.text + event.text)
+            result[-1] = ArgumentsDelta(event.index, last.text + event.text)
         else:
-            joined.append(event)
-    return joined
+            result.append(event)
+    return result
+
+
+def tokens_apart(text: str, special: frozenset[str]) -> list[str]:
+    """`text` with each control token as a piece of its own."""
+    if not special:
+        return [text]
+    pattern = "|".join(re.escape(token) for token in sorted(special, key=len, reverse=True))
+    return [piece for piece in re.split(f"({pattern})", text) if piece]
+
+
+def reasons(name: str) -> bool:
+    """Whether models of the format write thinking that is told from text."""
+    return bool(reasoning_named(format_named(name).reasoning).writing)
+
+
+def may_be_plain(name: str) -> bool:
+    """Whether some marker of the format is no token, and may be hidden in a text of tokens' spellings."""
+    fmt = format_named(name)
+    rest = set(literals(name))
+    for token in SPECIAL[name]:
+        rest = {mark for mark in rest if token not in mark}
+    return bool(rest - set(fmt.implicit))
+
+
+def calls(name: str) -> st.SearchStrategy[Call]:
+    """Calls that the format can write without loss."""
+    writing = format_named(name).writing
+    # Between tags and quote tokens nothing is escaped, so that text is limited to what no marker is made of.
+    words = PROSE if writing.parameter or writing.dialect.quote else st.text(_CHARS, max_size=12)
+    numbers = st.integers(-(10**25), 10**25)
+    keys = st.text(st.sampled_from("abcxyz_"), min_size=1, max_size=5)
+    nested = st.recursive(
+        st.one_of(words, numbers, st.booleans(), st.none()),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
+        max_leaves=6,
+    )
+    parameters = st.fixed_dictionaries(
+        {},
+        optional={
+            "text": words,
+            "count": numbers,
+            "ratio": st.floats(allow_nan=False, allow_infinity=False),
+            "flag": st.booleans(),
+            "items": st.lists(nested, max_size=3),
+            "options": st.dictionaries(keys, nested, max_size=3),
+            "maybe": st.none() | numbers,
+        },
+    )
+    return st.builds(Call, st.just("save"), parameters) | st.just(Call("ping", {}))
 
 
 SPECIAL = {name: markers_of(name) for name in NAMES}

@@ -34,6 +34,7 @@ DEEPSEEK_V3 = Format(
     reasoning="deepseek_r1",
     ends_thinking=True,
     markers=_MARKERS,
+    signs=("<｜tool▁calls▁begin｜>", "```json"),
     models=("DeepSeek-V3", "DeepSeek-R1"),
 )
 DEEPSEEK_V3_1 = Format(
@@ -48,6 +49,7 @@ DEEPSEEK_V3_1 = Format(
     reasoning="deepseek_r1",
     ends_thinking=True,
     markers=_MARKERS,
+    signs=("<｜tool▁calls▁begin｜>",),
     models=("DeepSeek-V3.1",),
 )
 

@@ -36,6 +36,7 @@ def _dsml(name: str, block: str, gap: str, models: tuple[str, ...], *, ends_thin
         reasoning="deepseek_v4" if ends_thinking else "deepseek_r1",
         ends_thinking=ends_thinking,
         markers=("｜DSML｜",),
+        signs=("｜DSML｜", block),
         models=models,
     )
 

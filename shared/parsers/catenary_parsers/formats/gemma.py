@@ -23,6 +23,7 @@ GEMMA4 = Format(
     reasoning="gemma4",
     ends_thinking=True,
     markers=("<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>", "<channel|>"),
+    signs=("<|tool_call>",),
     models=("Gemma 4",),
 )
 

@@ -36,6 +36,7 @@ def _glm(name: str, newline: str, models: tuple[str, ...]) -> Format:
             "<arg_value>",
             "</arg_value>",
         ),
+        signs=("<tool_call>", "<arg_key>", "<arg_value>") if newline else (),
         models=models,
     )
 

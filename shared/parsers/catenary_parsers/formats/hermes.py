@@ -18,6 +18,7 @@ HERMES = Format(
     bodies=(JsonCalls(),),
     writing=_WRITING,
     markers=("<tool_call>", "</tool_call>"),
+    signs=("<tool_call>", "arguments"),
     models=("Hermes 2 Pro and later", "Qwen2.5", "Qwen3 instruct"),
 )
 GRANITE4 = Format(
@@ -27,6 +28,7 @@ GRANITE4 = Format(
     bodies=(JsonCalls(),),
     writing=_WRITING,
     markers=("<tool_call>", "</tool_call>"),
+    signs=("<tool_call>", "arguments", "<|start_of_role|>"),
     models=("Granite 4",),
 )
 

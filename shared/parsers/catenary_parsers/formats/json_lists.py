@@ -13,6 +13,7 @@ NEMOTRON_DECI = Format(
     close=("</TOOLCALL>",),
     bodies=(JsonCalls(),),
     writing=Writing(_CALL, block="<TOOLCALL>[{calls}]</TOOLCALL>", between=", "),
+    signs=("<TOOLCALL>",),
     models=("Llama Nemotron Super and Ultra",),
 )
 DEFAULT = Format(
@@ -31,6 +32,7 @@ PHI4 = Format(
     implicit=("functools[",),
     bodies=(JsonCalls(),),
     writing=Writing(_CALL, block="functools[{calls}]", between=", "),
+    signs=("<|tool|>", "<|/tool|>"),
     models=("Phi-4 mini",),
 )
 JAMBA = Format(
@@ -39,6 +41,7 @@ JAMBA = Format(
     close=("</tool_calls>",),
     bodies=(JsonCalls(),),
     writing=Writing(_CALL, block="<tool_calls>[{calls}]</tool_calls>", between=", "),
+    signs=("<tool_calls>",),
     models=("Jamba 1.5 and later",),
 )
 GRANITE = Format(
@@ -50,6 +53,7 @@ GRANITE = Format(
     reasoning="granite",
     ends_thinking=True,
     markers=("<|tool_call|>",),
+    signs=("<|tool_call|>", "<|start_of_role|>"),
     models=("Granite 3",),
 )
 

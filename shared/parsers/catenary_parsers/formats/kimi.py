@@ -38,6 +38,9 @@ def _k2(name: str, reasoning: str, models: tuple[str, ...]) -> Format:
         reasoning=reasoning,
         ends_thinking=True,
         markers=_K2_MARKERS,
+        signs=("<|tool_calls_section_begin|>", "<think>")
+        if reasoning == "kimi_k25"
+        else ("<|tool_calls_section_begin|>",),
         models=models,
     )
 
@@ -83,6 +86,7 @@ KIMI_K3 = Format(
     reasoning="kimi_k3",
     ends_thinking=True,
     markers=("<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>"),
+    signs=("<|open|>", "<|sep|>"),
     models=("Kimi K3",),
 )
 

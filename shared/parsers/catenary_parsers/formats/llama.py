@@ -20,6 +20,7 @@ LLAMA3_JSON = Format(
     ),
     ends_thinking=True,
     markers=("<|python_tag|>", "<|eom_id|>", "<|eot_id|>"),
+    signs=("<|python_tag|>",),
     models=("Llama 3.1", "Llama 3.2", "Llama 3.3"),
 )
 PYTHONIC = Format(
@@ -31,6 +32,7 @@ PYTHONIC = Format(
     writing=Writing("{name}({arguments})", block="[{calls}]", between=", ", dialect=PYTHON),
     ends_thinking=True,
     markers=("<|python_start|>", "<|python_end|>"),
+    signs=("<|python_start|>",),
     models=("Llama 4", "ToolACE", "Llama 3.2 small"),
 )
 

@@ -42,6 +42,7 @@ HARMONY = Format(
         "<|call|>",
         "<|return|>",
     ),
+    signs=("<|channel|>", "<|message|>"),
     models=("gpt-oss-20b", "gpt-oss-120b"),
 )
 INKLING = Format(
@@ -71,6 +72,7 @@ INKLING = Format(
         "<|content_invoke_tool_json|>",
         "<|end_message|>",
     ),
+    signs=("<|content_invoke_tool_json|>",),
     models=("Inkling",),
 )
 MUSE = Format(
@@ -103,6 +105,7 @@ MUSE = Format(
     reasoning="muse",
     ends_thinking=True,
     markers=("<|start|>", "<|message|>", "<|eom|>", "<|eot|>"),
+    signs=("<atem:function_calls>",),
     models=("Muse", "Muse Glimmer"),
 )
 

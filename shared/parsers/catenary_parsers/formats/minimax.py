@@ -31,6 +31,7 @@ MINIMAX_M2 = Format(
     reasoning="minimax_m2",
     ends_thinking=True,
     markers=("<minimax:tool_call>", "</minimax:tool_call>"),
+    signs=("<minimax:tool_call>",),
     models=("MiniMax M2", "MiniMax M2.1", "MiniMax M2.5"),
 )
 MINIMAX_M3 = Format(
@@ -55,6 +56,7 @@ MINIMAX_M3 = Format(
     reasoning="minimax_m3",
     ends_thinking=True,
     markers=(_NAMESPACE,),
+    signs=(_NAMESPACE,),
     models=("MiniMax M3",),
 )
 

@@ -18,6 +18,7 @@ MISTRAL = Format(
     reasoning="mistral",
     ends_thinking=True,
     markers=("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"),
+    signs=("[TOOL_CALLS]",),
     models=("Mistral 7B v0.3 and later", "Mistral Small", "Mistral Large", "Magistral", "Devstral"),
 )
 

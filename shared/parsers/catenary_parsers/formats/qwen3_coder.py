@@ -28,6 +28,7 @@ QWEN3_CODER = Format(
         schema_style="qwen_xml",
     ),
     markers=("<tool_call>", "</tool_call>"),
+    signs=("<tool_call>", "<function=", "<parameter="),
     models=("Qwen3-Coder", "Qwen3.5", "Qwen3.6", "Nemotron 3"),
 )
 
