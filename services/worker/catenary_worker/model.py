@@ -4,16 +4,17 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from catenary_parsers import UnknownFormat, format_named, reasoning_named
+from catenary_parsers import UnknownFormat, detect, format_named, reasoning_named
 from catenary_protocols.bus.messages import ModelCard
 from catenary_protocols.errors import RequestError
 from catenary_runtime.models import card_hash, hash_files
-from catenary_tokenizers import ModelDirectoryError, embedded_path, load
+from catenary_tokenizers import ModelDirectoryError, ModelTokenizer, embedded_path, load
 
 from catenary_worker.engines.base import EngineInfo
 from catenary_worker.settings import WorkerSettings
 
-EMBEDDED_PARSER = "hermes"
+SPEAKS_PLAINLY = ("default", "none")
+"""Formats of a model of which nothing tells that it calls tools or thinks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +52,28 @@ def open_model(settings: WorkerSettings) -> Model:
         tokenizer = load(directory)
     except ModelDirectoryError as error:
         raise RequestError(f"model_path: {error}", code="invalid_value", field="model_path") from error
-    parser = settings.parser or (EMBEDDED_PARSER if not settings.model_path else "")
-    field = "parser"
-    try:
-        format_named(parser)
-        field = "reasoning"
-        if settings.reasoning != "auto":
-            reasoning_named(settings.reasoning)
-    except UnknownFormat as error:
-        raise RequestError(str(error), code="invalid_value", field=field) from error
+    parser, reasoning = _formats(settings, tokenizer)
     return Model(
         name=settings.model,
         directory=directory,
         parser=parser,
-        reasoning=settings.reasoning,
+        reasoning=reasoning,
         context=settings.context or tokenizer.context_length or 0,
     )
+
+
+def _formats(settings: WorkerSettings, tokenizer: ModelTokenizer) -> tuple[str, str]:
+    """Names of the call format and the style of thinking: as set, else as the template and control tokens tell."""
+    parser, reasoning = settings.parser, settings.reasoning
+    if not parser:
+        parser, detected = detect(tokenizer.chat_template, tokenizer.control_tokens) or SPEAKS_PLAINLY
+        reasoning = detected if reasoning == "auto" else reasoning
+    field = "parser"
+    try:
+        format_named(parser)
+        field = "reasoning"
+        if reasoning != "auto":
+            reasoning_named(reasoning)
+    except UnknownFormat as error:
+        raise RequestError(str(error), code="invalid_value", field=field) from error
+    return parser, reasoning
