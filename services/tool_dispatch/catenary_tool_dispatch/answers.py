@@ -7,7 +7,7 @@ marked as late, for whoever studies what happened.
 import asyncio
 
 import structlog
-from catenary_protocols.bus.codec import Decoder, encode_json
+from catenary_protocols.bus.codec import UndecodableError, encode_json
 from catenary_protocols.bus.tool_plane import ToolResult
 from catenary_protocols.errors import ErrorInfo
 from catenary_protocols.ids import turn_of_call
@@ -19,12 +19,12 @@ from nats.js.errors import NotFoundError
 
 from catenary_tool_dispatch.core.ledger import Event, Ledger, State
 from catenary_tool_dispatch.metrics import DEAD_LETTERS, RESULTS
+from catenary_tool_dispatch.reading import read_result
 
 log = structlog.get_logger()
 _ACK_S = 2.0
 _AGAIN_S = 0.2
 _DEAD_LIMIT = 7 * 1024 * 1024
-decode_result = Decoder(ToolResult, json=True)
 
 
 class Answers:
@@ -68,12 +68,13 @@ class Answers:
 
     async def first(self, tool: str, key: str) -> ToolResult | None:
         """The result of this call that is on the stream, if there is one; a late one does not count."""
-        subject = self._bus.subjects.to("tool_result", tool=tool, key=key)
-        try:
-            last = await self._bus.js.get_last_msg(self._bus.subjects.tool_stream, subject, direct=True)
-        except NotFoundError:
+        data = await self._last(self._bus.subjects.to("tool_result", tool=tool, key=key))
+        if data is None:
             return None
-        result = decode_result(last.data or b"")
+        try:
+            result = read_result(data)
+        except UndecodableError:
+            return ToolResult(key=key, tool=tool)  # who wrote it has answered
         if result.late:
             return replace(result, error=ErrorInfo(code="expired", message="the deadline was over"))
         return result
@@ -98,6 +99,18 @@ class Answers:
         """Whether it was the first under this id."""
         subject = self._bus.subjects.to("tool_result", tool=result.tool, key=result.key)
         return not (await self._send(subject, encode_json(result), {"Nats-Msg-Id": name})).duplicate
+
+    async def _last(self, subject: str) -> bytes | None:
+        while True:
+            try:
+                message = await self._bus.js.get_last_msg(self._bus.subjects.tool_stream, subject, direct=True)
+            except NotFoundError:
+                return None
+            except (NatsError, TimeoutError) as error:
+                log.warning("answer.not_read", subject=subject, error=str(error) or type(error).__name__)
+                await asyncio.sleep(_AGAIN_S)
+            else:
+                return message.data or b""
 
     async def _send(self, subject: str, data: bytes, headers: dict[str, str]) -> PubAck:
         while True:

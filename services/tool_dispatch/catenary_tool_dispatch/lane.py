@@ -11,7 +11,7 @@ what it finds on waking up: somebody else may have it.
 import asyncio
 import time
 
-from catenary_protocols.bus.codec import Decoder, UndecodableError
+from catenary_protocols.bus.codec import UndecodableError
 from catenary_protocols.bus.tool_plane import ToolCall
 from catenary_runtime.provision import ensure_consumer
 from nats.aio.msg import Msg
@@ -23,10 +23,10 @@ from catenary_tool_dispatch.core.policy import REFUSALS, Delivery, Verdict, deci
 from catenary_tool_dispatch.desk import Desk
 from catenary_tool_dispatch.executors import Executor, Invocation
 from catenary_tool_dispatch.pull import Puller
+from catenary_tool_dispatch.reading import read_call
 from catenary_tool_dispatch.registry import Tool
 from catenary_tool_dispatch.runs import Run, Runner
 
-decode_call = Decoder(ToolCall, json=True)
 ACK, NAK, TERM, PROGRESS = b"+ACK", b"-NAK", b"+TERM", b"+WPI"
 _WAITING_LIMIT = 256
 _OURS = 0.8
@@ -150,7 +150,7 @@ class Lane:
                 self._say(msg, ACK)
 
     def _decode(self, data: bytes) -> ToolCall:
-        call = decode_call(data)
+        call = read_call(data)
         if call.tool != self.name or call.run_by != "mesh":
             raise UndecodableError(f"a {call.run_by} call of {call.tool!r} is out of place here")
         return call

@@ -18,6 +18,7 @@ log = structlog.get_logger()
 EXPIRES_S = 30.0
 _OVERDUE_S = 5.0
 _AGAIN_S = 0.5
+_FROM_STREAM = "$JS.ACK."
 
 
 class Puller:
@@ -96,7 +97,7 @@ class Puller:
 
     def _on_reply(self, msg: Msg) -> None:
         status = (msg.headers or {}).get("Status", "") if not msg.data else ""
-        if not status:
+        if msg.reply.startswith(_FROM_STREAM):
             self._standing = max(self._standing - 1, 0)
             try:
                 self._on_message(msg)

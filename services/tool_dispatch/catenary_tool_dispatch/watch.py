@@ -11,26 +11,24 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import structlog
-from catenary_protocols.bus.codec import Decoder
-from catenary_protocols.bus.tool_plane import Approval, ToolCancel
+from catenary_protocols.bus.codec import UndecodableError
+from catenary_protocols.bus.tool_plane import ToolCall
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
-from catenary_tool_dispatch.answers import decode_result
 from catenary_tool_dispatch.core.ledger import Event, State
-from catenary_tool_dispatch.core.policy import REFUSALS, Verdict
+from catenary_tool_dispatch.core.policy import REFUSALS, Delivery, Verdict, decide
 from catenary_tool_dispatch.desk import Desk
-from catenary_tool_dispatch.lane import Lane, decode_call
+from catenary_tool_dispatch.lane import Lane
 from catenary_tool_dispatch.pull import Puller
+from catenary_tool_dispatch.reading import read_approval, read_call, read_cancel, read_result
 
 log = structlog.get_logger()
 _BATCH = 256
 _GONE_AFTER_S = 60.0
 _KNOWN_S = 10.0
 _MAX_DELIVERIES = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES"
-decode_cancel = Decoder(ToolCancel, json=True)
-decode_approval = Decoder(Approval, json=True)
 
 
 class Watch:
@@ -96,27 +94,27 @@ class Watch:
                 self.caught_up.set()
 
     def _on_call(self, msg: Msg, names: dict[str, str]) -> None:
-        call = decode_call(msg.data)
+        call = read_call(msg.data)
         if names["run_by"] != "mesh":
             return
         if self.desk.ledger.move(Event.SEE, call.key, tool=call.tool, deadline=call.deadline):
             self._changed.set()
             if call.tool not in self._lanes:
-                self.desk.spawn(self._answer_for_nobody(call.tool, call.key), "unknown tool")
+                self.desk.spawn(self._answer_for_nobody(call), "unknown tool")
 
     def _on_result(self, msg: Msg, names: dict[str, str]) -> None:
-        result = decode_result(msg.data)
+        result = read_result(msg.data)
         expired = result.late or (result.error is not None and result.error.code == "expired")
         if self.desk.ledger.move(Event.EXPIRE if expired else Event.FINISH, names["key"]):
             self._end(names, "answered")
 
     def _on_cancel(self, msg: Msg, names: dict[str, str]) -> None:
-        decode_cancel(msg.data)
+        read_cancel(msg.data)
         if self.desk.ledger.move(Event.CANCEL, names["key"]):
             self._end(names, "cancelled")
 
     def _on_approval(self, msg: Msg, names: dict[str, str]) -> None:
-        approval = decode_approval(msg.data)
+        approval = read_approval(msg.data)
         if approval.key == names["key"]:
             self.desk.approvals.give(approval)
 
@@ -131,11 +129,10 @@ class Watch:
         """At its deadline, a call that nobody answered has its result: expired. Runs until cancelled."""
         await self.caught_up.wait()
         desk = self.desk
-        code, message = REFUSALS[Verdict.EXPIRED]
         while True:
             self._changed.clear()
             for call in desk.ledger.due(time.time()):
-                desk.spawn(desk.answers.refuse(call.key, call.tool, code, message), "expire")
+                desk.spawn(desk.answers.refuse(call.key, call.tool, *REFUSALS[Verdict.EXPIRED]), "expire")
             deadline = desk.ledger.next_deadline()
             try:
                 async with asyncio.timeout(None if deadline is None else deadline - time.time()):
@@ -143,14 +140,16 @@ class Watch:
             except TimeoutError:
                 continue
 
-    async def _answer_for_nobody(self, tool: str, key: str) -> None:
+    async def _answer_for_nobody(self, call: ToolCall) -> None:
         """A call of a tool that neither we nor anybody else has a consumer for is answered at once."""
         await self.caught_up.wait()
         desk = self.desk
-        if desk.ledger.state(key) is not State.SEEN or await self._served(tool):
+        if desk.ledger.state(call.key) is not State.SEEN or await self._served(call.tool):
             return
-        code, message = REFUSALS[Verdict.UNKNOWN_TOOL]
-        await desk.answers.refuse(key, tool, code, message)
+        delivery = Delivery(call, state=desk.ledger.state(call.key), registered=False)
+        refusal = REFUSALS.get(decide(delivery, time.time()))
+        if refusal is not None:
+            await desk.answers.refuse(call.key, call.tool, *refusal)
 
     async def _served(self, tool: str) -> bool:
         now = asyncio.get_running_loop().time()
@@ -178,8 +177,12 @@ class Watch:
             stored = await desk.bus.js.get_msg(desk.bus.subjects.tool_stream, sequence)
         except (NatsError, TimeoutError):
             return
-        call = decode_call(stored.data or b"")
+        data = stored.data or b""
+        try:
+            call = read_call(data)
+        except UndecodableError as error:
+            await desk.answers.bury(tool, data, f"seq-{sequence}", error.message)
+            return
         if desk.ledger.state(call.key) in {State.SEEN, None}:
-            code, message = REFUSALS[Verdict.DEAD]
-            await desk.answers.bury(tool, stored.data or b"", call.key, "given up by the broker")
-            await desk.answers.refuse(call.key, tool, code, message)
+            await desk.answers.bury(tool, data, call.key, "given up by the broker")
+            await desk.answers.refuse(call.key, tool, *REFUSALS[Verdict.DEAD])

@@ -6,11 +6,17 @@ import os
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+from catenary_protocols.bus.codec import encode_json
 from catenary_runtime import telemetry
 from catenary_runtime.testing import NatsServer
 from catenary_tool_dispatch.testing import Caller, caller_on, registry_file, serving
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec import structs
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -227,3 +233,45 @@ async def test_what_cannot_be_decoded_is_put_aside(server: NatsServer, caller: C
         await caller.result(foreign.key)
         await caller.call("calculator", {"expression": "1"})
     assert await caller.stored("tool_dead") == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"key": ""},
+        {"key": "k" * 5000},
+        {"key": "a.b *>\r\nX: y\0"},
+        {"tool": ""},
+        {"deadline": 1e308},
+        {"deadline": -1e308, "published_at": -1.0},
+        {"arguments": msgspec.Raw(b'{"expression":' + b"[" * 3000 + b"]" * 3000 + b"}")},
+        {"arguments": msgspec.Raw(b'{"expression": "\\ud800"}')},
+        {"arguments": msgspec.Raw(b"1e999")},
+    ],
+    ids=str,
+)
+async def test_a_strange_call_does_no_harm(server: NatsServer, caller: Caller, change: dict[str, Any]) -> None:
+    async with serving(server, caller):
+        odd = encode_json(structs.replace(caller.make("calculator", {"expression": "1"}), **change))
+        for tool in ("calculator", "unheard-of"):
+            await caller.bus.js.publish(caller.bus.subjects.to("tool_call", tool=tool, run_by="mesh"), odd)
+        assert (await caller.call("calculator", {"expression": "1"})).error is None
+
+
+@given(st.binary(max_size=40))
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_bytes_of_no_meaning_on_any_subject_do_no_harm(server: NatsServer, data: bytes) -> None:
+    async def send() -> None:
+        async with caller_on(server) as caller, serving(server, caller):
+            call = caller.make("calculator", {"expression": "1"})
+            subjects = caller.bus.subjects
+            for channel in ("tool_call", "tool_result", "tool_cancel", "tool_approve"):
+                subject = subjects.to(channel, tool="calculator", key=call.key, run_by="mesh")
+                await caller.bus.js.publish(subject, data)
+            await caller.bus.nc.publish(f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{subjects.tool_stream}.x", data)
+            await caller.publish(call)
+            async with asyncio.timeout(10):
+                while await caller.stored("tool_result", tool="calculator", key=call.key) < 2:
+                    await caller.bus.nc.flush()
+
+    asyncio.run(send())

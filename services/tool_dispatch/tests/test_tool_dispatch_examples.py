@@ -2,15 +2,19 @@
 
 import ast
 import asyncio
+import re
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from catenary_runtime.provision import ensure_consumer
 from catenary_runtime.testing import NatsServer, temporary_nats
+from catenary_tool_dispatch.reading import read_call, read_result
+from catenary_tool_dispatch.registry import load
 from catenary_tool_dispatch.testing import Caller, caller_on, serving
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
@@ -73,3 +77,21 @@ def test_the_examples_stay_short_and_need_only_nats(name: str, most: int) -> Non
         alias.name.partition(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
     }
     assert roots - sys.stdlib_module_names == {"nats"}
+
+
+def blocks(language: str) -> list[str]:
+    page = (EXAMPLES.parent / "how-to" / "write-an-executor.md").read_text()
+    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
+
+
+def test_the_registry_of_the_how_to_can_be_loaded(tmp_path: Path) -> None:
+    (text,) = blocks("toml")
+    (tmp_path / "deploy.schema.json").write_text("{}")
+    (tmp_path / "tools.toml").write_text(text)
+    assert list(load(tmp_path / "tools.toml")) == ["disk_usage", "deploy"]
+
+
+def test_the_messages_of_the_how_to_are_messages() -> None:
+    call, result = blocks("json")
+    assert read_call(call.encode()).arguments == msgspec.Raw(b'{"word": "catenary"}')
+    assert read_result(result.encode()).key == read_call(call.encode()).key
