@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from catenary_parsers.registry import FORMATS, reasoning_named
+from catenary_parsers.registry import all_formats, reasoning_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,7 +18,7 @@ def detect(chat_template: str, special_tokens: Iterable[str] = ()) -> tuple[str,
         special_tokens: the control tokens of its vocabulary as text.
     """
     seen = "\n".join((chat_template, *special_tokens))
-    fitting = [fmt for fmt in FORMATS.values() if fmt.signs and all(sign in seen for sign in fmt.signs)]
+    fitting = [fmt for fmt in all_formats() if fmt.signs and all(sign in seen for sign in fmt.signs)]
     thinks = any(marker in seen for marker in ("<think>", "</think>"))
     if not fitting:
         return ("default", "basic") if thinks else None
