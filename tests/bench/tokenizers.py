@@ -133,7 +133,7 @@ def conversation(seed: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
             messages.append({"role": "user", "content": _text(pick, 60)})
         call = _call(pick, len(messages))
         messages.append({"role": "assistant", "content": _text(pick, 20), "tool_calls": [call]})
-        messages.append({"role": "tool", "content": _text(pick, 102), "tool_call_id": call["id"]})
+        messages.append({"role": "tool", "content": _text(pick, 95), "tool_call_id": call["id"]})
     return messages, tools
 
 

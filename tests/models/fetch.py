@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 from catenary_tokenizers.ranks import parse_tiktoken, spec_from_ranks, spec_from_tekken
+from catenary_tokenizers.sentencepiece import spec_from_sentencepiece
 from catenary_tokenizers.vocabulary import AddedToken
 
 CACHE = Path(__file__).parents[2] / ".cache" / "models"
@@ -24,6 +25,7 @@ VERSIONS = {
     "trl": "1.16.0",
 }
 ATTEMPTS = 4
+SENTENCEPIECE = "mistral_instruct_tokenizer_240323.model.v3"
 _QWEN_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -122,6 +124,19 @@ def tekken() -> Path:
         tokenizer=spec_from_tekken(content),
         config={"model_type": "mistral", "max_position_embeddings": 131_072},
         template=templates("axolotl")["mistral_v3_tekken"],
+        tokens={"bos_token": "<s>", "eos_token": "</s>"},
+    )
+
+
+@cache
+def mistral() -> Path:
+    """A model directory with Mistral's SentencePiece vocabulary (v3) and template."""
+    content = wheel("mistral-common").read(f"mistral_common/data/{SENTENCEPIECE}")
+    return _directory(
+        "mistral",
+        tokenizer=spec_from_sentencepiece(content),
+        config={"model_type": "mistral", "max_position_embeddings": 32_768},
+        template=templates("axolotl")["mistral_v2v3"],
         tokens={"bos_token": "<s>", "eos_token": "</s>"},
     )
 

@@ -22,8 +22,9 @@ DIRECTORIES: dict[str, Callable[[], Path]] = {
     "qwen": fetch.qwen,
     "deepseek": fetch.deepseek,
     "tekken": fetch.tekken,
+    "mistral": fetch.mistral,
 }
-QUICK, SLOW = ["embedded", "qwen"], ["deepseek", "tekken"]
+QUICK, SLOW = ["embedded", "qwen"], ["deepseek", "tekken", "mistral"]
 EVERY_VOCABULARY = pytest.mark.parametrize(
     "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 )
@@ -99,11 +100,16 @@ def conversation(text: str, key: str) -> tuple[list[dict[str, Any]], list[dict[s
     return messages, tools
 
 
+def told(text: str) -> str:
+    """A text without spaces, since SentencePiece puts one before each segment."""
+    return text.replace(" ", "")
+
+
 def controls_of(one: ModelTokenizer, text: str, key: str) -> list[int]:
     """The control tokens of the prompt, in order; also checks that the ids say what was rendered."""
     rendered = one.render(*conversation(text, key))
     ids = one.encode_prompt(rendered)
-    assert one.decode(ids) in {rendered.text, unicodedata.normalize("NFC", rendered.text)}
+    assert told(one.decode(ids)) in {told(rendered.text), told(unicodedata.normalize("NFC", rendered.text))}
     known = set(one.control_tokens.values())
     return [index for index in unpack(ids) if index in known]
 
@@ -184,3 +190,25 @@ def test_a_tekken_file_gives_the_ids_of_its_tokenizer_json(tmp_path: Path) -> No
     assert one.control_tokens == model("tekken").control_tokens
     for text in (*TEXTS, "[INST]Hi[/INST]"):
         assert one.encode(text, special=True) == model("tekken").encode(text, special=True)
+
+
+# By Google's sentencepiece 0.2.3.
+SENTENCEPIECE_IDS = {
+    "Hello, world!": [23325, 29493, 2294, 29576],
+    "  two  spaces\n": [1027, 1757, 29473, 11367, 781],
+    "漢字 🌊 e\u0301": [29473, 1001, 959, 933, 29799, 29473, 1011, 930, 911, 909, 1085, 29717],
+    "def f(x):\n    return x": [1569, 1053, 29500, 29512, 2097, 781, 3055, 1372, 2086],
+    "<s>[INST]": [1291, 29481, 29535, 29560, 17057, 29561],
+}
+
+
+@pytest.mark.slow
+def test_a_sentencepiece_file_gives_the_ids_of_sentencepiece(tmp_path: Path) -> None:
+    content = fetch.wheel("mistral-common").read(f"mistral_common/data/{fetch.SENTENCEPIECE}")
+    (tmp_path / "tokenizer.model.v3").write_bytes(content)
+    one = load(tmp_path)
+    for text, ids in SENTENCEPIECE_IDS.items():
+        assert list(unpack(one.encode(text, special=False))) == ids
+    (tmp_path / "tokenizer.model.v3").write_bytes(content[:1000])
+    with pytest.raises(ModelDirectoryError, match="not a"):
+        load(tmp_path)

@@ -8,7 +8,7 @@ load agrees with it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import fastokens
@@ -70,16 +70,17 @@ def open_encoders(spec: Mapping[str, Any]) -> tuple[PlainEncoder, PlainEncoder]:
         spec: a `tokenizer.json`, its control tokens removed.
     """
     text = json.dumps(spec, ensure_ascii=False)
-    first = _open(text)
+    added = [f"a {token['content']} b{token['content']}c" for token in spec.get("added_tokens") or ()]
+    first = _open(text, added)
     later = text.replace('"prepend_scheme": "first"', '"prepend_scheme": "never"')
-    return first, first if later == text else _open(later)
+    return first, first if later == text else _open(later, added)
 
 
-def _open(spec: str) -> PlainEncoder:
+def _open(spec: str, added: Sequence[str]) -> PlainEncoder:
     reference = _Reference(spec)
     try:
         fast = _Fast(spec)
-        exact = all(fast.encode(text) == reference.encode(text) for text in _PROBES)
+        exact = all(fast.encode(text) == reference.encode(text) for text in (*_PROBES, *added))
     except (ValueError, RuntimeError, NotImplementedError):
         return reference
     return fast if exact else reference

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from catenary_tokenizers.chat import ChatTemplate
+from catenary_tokenizers.cut import Cutter
 from catenary_tokenizers.encode import open_encoders
 from catenary_tokenizers.errors import ModelDirectoryError
 from catenary_tokenizers.model import ModelTokenizer
 from catenary_tokenizers.probe import open_template
 from catenary_tokenizers.ranks import spec_from_tekken, spec_from_tiktoken
 from catenary_tokenizers.safety import Shield
-from catenary_tokenizers.spec import added_tokens, begin_ids, piece_table, plain_spec
+from catenary_tokenizers.sentencepiece import spec_from_sentencepiece
+from catenary_tokenizers.spec import added_tokens, begin_ids, control_tokens, piece_table, plain_spec
 
 __all__ = ["embedded_path", "load"]
 
@@ -31,9 +33,9 @@ def load(directory: Path, *, cache_bytes: int = CACHE_BYTES, safe: bool = True) 
     """Load a model directory.
 
     Args:
-        directory: holds `tokenizer.json` (or Mistral's `tekken.json`, or tiktoken ranks of a known family);
-            `tokenizer_config.json`, `chat_template.jinja`, `config.json` and `generation_config.json` are read where
-            they are.
+        directory: holds `tokenizer.json` (or Mistral's `tekken.json`, tiktoken ranks of a known family, or a
+            SentencePiece BPE model); `tokenizer_config.json`, `chat_template.jinja`, `config.json` and
+            `generation_config.json` are read where they are.
         cache_bytes: bound of the segment cache.
         safe: whether control tokens that callers spell stay plain text; without, they become control tokens, as with
             Hugging Face's `apply_chat_template`.
@@ -49,8 +51,8 @@ def load(directory: Path, *, cache_bytes: int = CACHE_BYTES, safe: bool = True) 
     path, spec = _vocabulary(directory, config, model)
     try:
         added = added_tokens(spec)
-        table = piece_table(spec, added)
-        controls = [token for token in added if token.is_control]
+        controls = control_tokens(spec, added)
+        table = piece_table(spec, added, controls)
         encoders = open_encoders(plain_spec(spec, controls))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ModelDirectoryError(path, f"not a vocabulary this package reads: {error}") from error
@@ -58,6 +60,7 @@ def load(directory: Path, *, cache_bytes: int = CACHE_BYTES, safe: bool = True) 
     return ModelTokenizer(
         encoders=encoders,
         controls=controls,
+        cutter=Cutter(added, controls),
         table=table,
         template=templates["default"],
         tool_template=templates.get("tool_use", templates["default"]),
@@ -76,16 +79,19 @@ def _vocabulary(directory: Path, config: Mapping[str, Any], model: Mapping[str, 
     path = directory / "tokenizer.json"
     if spec := _json(path):
         return path, spec
-    tekken = directory / "tekken.json"
-    ranks = [*directory.glob("*.tiktoken"), *directory.glob("tiktoken.model")]
-    try:
-        if tekken.is_file():
-            return tekken, spec_from_tekken(_json(tekken))
-        if ranks:
-            family = str(model.get("model_type", ""))
-            return ranks[0], spec_from_tiktoken(ranks[0].read_bytes(), family, config.get("added_tokens_decoder") or {})
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelDirectoryError(tekken if tekken.is_file() else ranks[0], str(error)) from error
+    family, added = str(model.get("model_type", "")), config.get("added_tokens_decoder") or {}
+    readers: list[tuple[str, Callable[[Path], Mapping[str, Any]]]] = [
+        ("tekken.json", lambda file: spec_from_tekken(_json(file))),
+        ("tiktoken.model", lambda file: spec_from_tiktoken(file.read_bytes(), family, added)),
+        ("*.tiktoken", lambda file: spec_from_tiktoken(file.read_bytes(), family, added)),
+        ("tokenizer.model*", lambda file: spec_from_sentencepiece(file.read_bytes())),
+    ]
+    for pattern, read in readers:
+        for file in sorted(directory.glob(pattern)):
+            try:
+                return file, read(file)
+            except (KeyError, TypeError, ValueError) as error:
+                raise ModelDirectoryError(file, str(error)) from error
     raise ModelDirectoryError(path, "missing or empty")
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from catenary_tokenizers.chat import ChatTemplate
+from catenary_tokenizers.cut import Cutter
 from catenary_tokenizers.detokenise import Detokenizer, PieceTable
 from catenary_tokenizers.encode import PlainEncoder
 from catenary_tokenizers.ids import pack
-from catenary_tokenizers.safety import Shield, longest_of
+from catenary_tokenizers.safety import Shield
 from catenary_tokenizers.segments import CacheStats, SegmentCache
 from catenary_tokenizers.shape import call_arguments
 from catenary_tokenizers.splice import MarkedPrompt, assemble
@@ -19,9 +19,6 @@ from catenary_tokenizers.turn_memory import TurnMemory
 from catenary_tokenizers.vocabulary import AddedToken
 
 __all__ = ["ModelTokenizer", "Rendered"]
-
-# Unicode's White_Space, which Python's own `isspace` widens by the ASCII separators.
-_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +56,7 @@ class ModelTokenizer:
         *,
         encoders: tuple[PlainEncoder, PlainEncoder],
         controls: Sequence[AddedToken],
+        cutter: Cutter,
         table: PieceTable,
         template: ChatTemplate,
         tool_template: ChatTemplate,
@@ -79,8 +77,7 @@ class ModelTokenizer:
         self._first, self._later = encoders
         self._same_start = self._first is self._later
         self._packed = {token.text: pack([token.id]) for token in controls}
-        self._split = _splitter(controls)
-        self._strips = {token.text: (token.lstrip, token.rstrip) for token in controls if token.lstrip or token.rstrip}
+        self._cutter = cutter
         self._cache = SegmentCache(cache_bytes)
         self._first_cache = self._cache if self._same_start else SegmentCache(cache_bytes // 8)
 
@@ -139,7 +136,7 @@ class ModelTokenizer:
         """
         if memory is None:
             return self._encode(rendered.marked)
-        parts = self._parts(rendered.marked)
+        parts = self._cutter.cut(rendered.marked)
         prompt = MarkedPrompt(
             parts=parts,
             ids=self._encode_parts(parts),
@@ -171,7 +168,7 @@ class ModelTokenizer:
         return Detokenizer(self.table, prompt)
 
     def _encode(self, marked: str) -> bytes:
-        return b"".join(self._encode_parts(self._parts(marked)))
+        return b"".join(self._encode_parts(self._cutter.cut(marked)))
 
     def _encode_parts(self, parts: Sequence[str]) -> list[bytes]:
         """Ids of each part."""
@@ -182,13 +179,6 @@ class ModelTokenizer:
             ids[0] = self._first_cache.get(parts[0], self._encode_first)
         return ids
 
-    def _parts(self, marked: str) -> list[str]:
-        """Plain text at even places, control tokens at odd ones."""
-        parts = self._split(marked)
-        if self._strips:
-            self._strip(parts)
-        return parts
-
     def _encode_text(self, part: str) -> bytes:
         return self._cache.get(part, self._encode_later)
 
@@ -197,22 +187,3 @@ class ModelTokenizer:
 
     def _encode_later(self, part: str) -> bytes:
         return self._later.encode(self._shield.clean(part))
-
-    def _strip(self, parts: list[str]) -> None:
-        """Some control tokens take the white space beside them along."""
-        for at in range(1, len(parts), 2):
-            left, right = self._strips.get(parts[at], (False, False))
-            if left:
-                parts[at - 1] = parts[at - 1].rstrip(_SPACE)
-            if right:
-                parts[at + 1] = parts[at + 1].lstrip(_SPACE)
-
-
-def _splitter(controls: Sequence[AddedToken]) -> Callable[[str], list[str]]:
-    """Cuts a text at its control tokens: plain text at even places, control tokens at odd ones."""
-    loose = longest_of(token.text for token in controls if not token.single_word)
-    words = longest_of(token.text for token in controls if token.single_word)
-    choices = [choice for choice in (loose, words and rf"(?<!\w)(?:{words})(?!\w)") if choice]
-    if not choices:
-        return lambda text: [text]
-    return re.compile(f"({'|'.join(choices)})").split

@@ -23,7 +23,7 @@ def spelled(model: ModelTokenizer, text: str) -> bytes:
     """Ids of a text as no tokenizer would cut it: control tokens whole, everything else a byte a token."""
     byte_ids = {bytes(piece): index for index, piece in enumerate(model.table.pieces) if len(piece) == 1}
     out = b""
-    for part in model._parts(text):
+    for part in model._cutter.cut(text):
         known = model.control_tokens.get(part)
         out += pack([known]) if known is not None else pack([byte_ids[bytes([byte])] for byte in part.encode()])
     return out
