@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Generic, Literal, Protocol, TypeVar
 
 from catenary_protocols.conversation import Conversation, Hints, Sampling
 from catenary_protocols.errors import ErrorInfo
@@ -16,12 +16,14 @@ _NO_HINTS = Hints()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A request, read: everything of a turn that its caller decides.
+    """A request, read: everything of a turn that its caller decides. An API may know more of its own requests.
 
     Attributes:
         stream: the caller wants server-sent events.
         run_tools: names of declared tools whose calls the mesh is to run; `("*",)` means all.
         tool_dispatch: side events on the stream for complete calls and their results.
+        answer_schema: JSON text of the schema that the final text must satisfy, or "".
+        truncate: a conversation too long for the model loses its oldest messages, rather than being refused.
         include_usage: the stream ends with token counts (APIs that always tell them ignore it).
         session: the client's own id of the conversation, or "".
         user: the client's own id of the person, or "".
@@ -34,9 +36,14 @@ class Draft:
     stream: bool = False
     run_tools: tuple[str, ...] = ()
     tool_dispatch: bool = False
+    answer_schema: str = ""
+    truncate: bool = False
     include_usage: bool = False
     session: str = ""
     user: str = ""
+
+
+D = TypeVar("D", bound=Draft)
 
 
 class Encoder(Protocol):
@@ -53,17 +60,19 @@ class Encoder(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Api:
+class Api(Generic[D]):
     """One API.
 
     Attributes:
         read: body bytes → draft; raises `RequestError`.
         encoder: (draft, turn id, Unix time of arrival) → encoder.
         error: (error, request id) → JSON body of an error answer.
+        in_stream: error codes that this API's clients understand in a stream alone, not by status.
     """
 
     name: ApiName
     path: str
-    read: Callable[[bytes], Draft]
-    encoder: Callable[[Draft, str, int], Encoder]
+    read: Callable[[bytes], D]
+    encoder: Callable[[D, str, int], Encoder]
     error: Callable[[ErrorInfo, str], bytes]
+    in_stream: frozenset[str] = frozenset()

@@ -4,13 +4,13 @@ import msgspec
 
 from catenary_protocols.apis.api import Draft
 from catenary_protocols.apis.chat.messages import read_messages
-from catenary_protocols.apis.chat.request import ChatRequest, ChatTool, NamedTool, ToolSchema
+from catenary_protocols.apis.chat.request import ChatRequest, ChatTool, NamedTool
 from catenary_protocols.apis.nvext import NvExt
 from catenary_protocols.apis.reading import read, wrong
+from catenary_protocols.apis.tools import tool_of
 from catenary_protocols.conversation import Conversation, Sampling, Tool, ToolChoice
 
 _request = msgspec.json.Decoder(ChatRequest)
-_schema = msgspec.json.Decoder(ToolSchema)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -88,12 +88,12 @@ def _tools(declared: list[ChatTool]) -> tuple[Tool, ...]:
             raise wrong(path, "is missing", code="missing_field")
         if function.name in tools:
             raise wrong(f"{path}.name", f"a tool {function.name!r} was declared before")
-        schema = bytes(function.parameters)
-        given = {"schema": schema.decode()} if schema not in {b"", b"null"} else {}
-        if given:
-            read(_schema, schema, within=f"{path}.parameters")
-        tools[function.name] = Tool(
-            name=function.name, description=function.description or "", strict=bool(function.strict), **given
+        tools[function.name] = tool_of(
+            function.name,
+            function.description,
+            function.parameters,
+            strict=function.strict,
+            path=f"{path}.parameters",
         )
     return tuple(tools.values())
 

@@ -5,13 +5,12 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Raw, field
 
 from catenary_protocols.apis.nvext import NvExt, Tokens
+from catenary_protocols.apis.tools import JsonObject, Name
 from catenary_protocols.wire import Wire
 
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
-Name = Annotated[str, Meta(min_length=1, max_length=256)]
 TokenId = Annotated[int, Meta(ge=0, le=2**32 - 1)]
-JsonObject = Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
 StopString = Annotated[str, Meta(min_length=1, max_length=1024)]
 
 # --- messages -------------------------------------------------------------------------------------------------------
@@ -120,14 +119,6 @@ class ChatTool(Wire, frozen=True):
 
     type: str = "function"
     function: FunctionTool | None = None
-
-
-class ToolSchema(Wire, frozen=True):
-    """What must hold for `FunctionTool.parameters`: arguments are an object."""
-
-    type: Literal["object"] = "object"
-    properties: dict[str, dict[str, Any] | bool] = {}
-    required: list[str] = []
 
 
 class FunctionName(Wire, frozen=True):

@@ -1,0 +1,25 @@
+"""OpenAI Responses: `POST /v1/responses`, and what is told later of a response that was kept."""
+
+from functools import partial
+
+from catenary_protocols.apis.api import Api
+from catenary_protocols.apis.error_bodies import openai_error
+from catenary_protocols.apis.responses.encoder import ResponsesEncoder
+from catenary_protocols.apis.responses.read import ResponsesDraft, read_responses
+from catenary_protocols.apis.sealed import Sealed
+
+__all__ = ["PATH", "responses_api"]
+
+PATH = "/v1/responses"
+
+
+def responses_api(sealed: Sealed) -> Api[ResponsesDraft]:
+    """The API. `sealed` opens what clients bring back of the model's thoughts, and seals new ones."""
+    return Api(
+        name="responses",
+        path=PATH,
+        read=partial(read_responses, sealed=sealed),
+        encoder=ResponsesEncoder,
+        error=openai_error,
+        in_stream=frozenset({"context_length_exceeded"}),
+    )

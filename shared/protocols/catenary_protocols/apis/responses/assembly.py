@@ -1,0 +1,223 @@
+"""The items of a response, each from its `added` to its `done` event. At most one of them is open."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from catenary_protocols.apis.responses.answer import (
+    CustomCallItem,
+    FunctionCallItem,
+    MessageItem,
+    OutputItem,
+    OutputText,
+    ReasoningItem,
+    ReasoningText,
+    Status,
+    StreamEvent,
+    SummaryText,
+)
+from catenary_protocols.apis.responses.tools import Declared, unwrapped
+from catenary_protocols.apis.sealed import Sealed
+from catenary_protocols.apis.sse import named
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Writer:
+    """Numbers events and makes bytes of them."""
+
+    __slots__ = ("_number", "_out")
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._out: list[bytes] = []
+
+    def event(self, kind: str, **fields: Any) -> None:
+        """The next event; `fields` are those of `StreamEvent`."""
+        self._out.append(named(kind, StreamEvent(type=kind, sequence_number=self._number, **fields)))
+        self._number += 1
+
+    def again(self, kind: str, **fields: Any) -> None:
+        """An event that is none of its own: it has the number of the last one."""
+        self._out.append(named(kind, StreamEvent(type=kind, sequence_number=self._number - 1, **fields)))
+
+    def aside(self, name: str, value: msgspec.Struct) -> None:
+        """A side event; it has no number."""
+        self._out.append(named(name, value))
+
+    def delta(self, before: bytes, text: str) -> None:
+        """The next event: one that was `framed`, with this delta."""
+        self._out.append(b'%b%b,"sequence_number":%d}\n\n' % (before, _encode(text), self._number))
+        self._number += 1
+
+    def flush(self) -> bytes:
+        """The bytes since the last time."""
+        out, self._out = self._out, []
+        return b"".join(out)
+
+
+def framed(kind: str, **fields: Any) -> bytes:
+    """What of a delta's event stands before the delta; built once for an item."""
+    return (
+        named(kind, StreamEvent(type=kind, delta="", sequence_number=0, **fields)).partition(b'"delta":')[0]
+        + b'"delta":'
+    )
+
+
+class OpenItem(Protocol):
+    """An item on its way."""
+
+    def add(self, text: str) -> None:
+        """More of it."""
+
+    def item(self, status: Status) -> OutputItem:
+        """It, as far as it has come."""
+
+    def close(self, status: Status) -> OutputItem:
+        """The end: writes its last events."""
+
+
+class Message:
+    """Text."""
+
+    def __init__(self, writer: Writer, id_: str, index: int) -> None:
+        self._writer = writer
+        self._id = id_
+        self._place: Mapping[str, Any] = {"item_id": id_, "output_index": index, "content_index": 0}
+        self._text: list[str] = []
+        self._before = framed("response.output_text.delta", logprobs=[], **self._place)
+        added = MessageItem(id=id_, status="in_progress", content=[])
+        writer.event("response.output_item.added", output_index=index, item=added)
+        writer.event("response.content_part.added", part=OutputText(text=""), **self._place)
+
+    def add(self, text: str) -> None:
+        """More of it."""
+        self._text.append(text)
+        self._writer.delta(self._before, text)
+
+    def item(self, status: Status) -> MessageItem:
+        """It, as far as it has come."""
+        return MessageItem(id=self._id, status=status, content=[OutputText(text="".join(self._text))])
+
+    def close(self, status: Status) -> MessageItem:
+        """The end."""
+        item = self.item(status)
+        part = item.content[0]
+        self._writer.event("response.output_text.done", text=part.text, logprobs=[], **self._place)
+        self._writer.event("response.content_part.done", part=part, **self._place)
+        self._writer.event("response.output_item.done", output_index=self._place["output_index"], item=item)
+        return item
+
+
+class Thought:
+    """A thought: told as its own text and, for clients that look there, as its summary."""
+
+    def __init__(self, writer: Writer, id_: str, index: int, sealed: Sealed) -> None:
+        self._writer = writer
+        self._sealed = sealed
+        self._id = id_
+        self._text: list[str] = []
+        self._summary: Mapping[str, Any] = {"item_id": id_, "output_index": index, "summary_index": 0}
+        self._content: Mapping[str, Any] = {"item_id": id_, "output_index": index, "content_index": 0}
+        self._before = (
+            framed("response.reasoning_summary_text.delta", **self._summary),
+            framed("response.reasoning_text.delta", **self._content),
+        )
+        added = ReasoningItem(id=id_, status="in_progress", summary=[], content=[], encrypted_content=None)
+        writer.event("response.output_item.added", output_index=index, item=added)
+        writer.event("response.reasoning_summary_part.added", part=SummaryText(text=""), **self._summary)
+
+    def add(self, text: str) -> None:
+        """More of it."""
+        self._text.append(text)
+        for before in self._before:
+            self._writer.delta(before, text)
+
+    def item(self, status: Status) -> ReasoningItem:
+        """It, as far as it has come."""
+        text = "".join(self._text)
+        return ReasoningItem(
+            id=self._id,
+            status=status,
+            summary=[SummaryText(text=text)],
+            content=[ReasoningText(text=text)],
+            encrypted_content=self._sealed.seal(text),
+        )
+
+    def close(self, status: Status) -> ReasoningItem:
+        """The end."""
+        item, writer = self.item(status), self._writer
+        writer.event("response.reasoning_summary_text.done", text=item.summary[0].text, **self._summary)
+        writer.event("response.reasoning_summary_part.done", part=item.summary[0], **self._summary)
+        writer.event("response.reasoning_text.done", text=item.content[0].text, **self._content)
+        writer.event("response.output_item.done", output_index=self._content["output_index"], item=item)
+        return item
+
+
+class Call:
+    """A call. Its deltas are those of its arguments; a custom tool's text comes whole, once they are.
+
+    A call that is cut is never done: clients would run it.
+    """
+
+    def __init__(self, writer: Writer, id_: str, index: int, call_id: str, declared: Declared) -> None:
+        self._writer = writer
+        self._id = id_
+        self._declared = declared
+        self._arguments: list[str] = []
+        self._size = 0
+        self._place: Mapping[str, Any] = {"item_id": id_, "output_index": index}
+        self._before = framed("response.function_call_arguments.delta", **self._place)
+        self.call_id = call_id
+        writer.event("response.output_item.added", output_index=index, item=self.item("in_progress"))
+
+    def add(self, text: str) -> None:
+        """More of it."""
+        self._arguments.append(text)
+        self._size += len(text)
+        if not self._declared.custom:
+            self._writer.delta(self._before, text)
+
+    def fill(self, arguments: str) -> None:
+        """Add what of the arguments did not come as deltas."""
+        if self._size < len(arguments):
+            self.add(arguments[self._size :])
+
+    def item(self, status: Status) -> FunctionCallItem | CustomCallItem:
+        """It, as far as it has come."""
+        arguments, declared = "".join(self._arguments), self._declared
+        if declared.custom:
+            return CustomCallItem(
+                id=self._id,
+                status=status,
+                call_id=self.call_id,
+                name=declared.name,
+                namespace=declared.namespace,
+                input=unwrapped(arguments) if arguments else "",
+            )
+        return FunctionCallItem(
+            id=self._id,
+            status=status,
+            call_id=self.call_id,
+            name=declared.name,
+            namespace=declared.namespace,
+            arguments=arguments,
+        )
+
+    def close(self, status: Status) -> FunctionCallItem | CustomCallItem:
+        """The end."""
+        item = self.item(status)
+        if status == "completed":
+            self._told(item)
+            self._writer.event("response.output_item.done", output_index=self._place["output_index"], item=item)
+        return item
+
+    def _told(self, item: FunctionCallItem | CustomCallItem) -> None:
+        if isinstance(item, CustomCallItem):
+            self._writer.event("response.custom_tool_call_input.delta", delta=item.input, **self._place)
+            self._writer.event("response.custom_tool_call_input.done", input=item.input, **self._place)
+        else:
+            self._writer.event(
+                "response.function_call_arguments.done", name=item.name, arguments=item.arguments, **self._place
+            )

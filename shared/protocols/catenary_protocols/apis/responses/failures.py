@@ -1,0 +1,26 @@
+"""Why a response failed, in the words that its clients act on.
+
+They send a request again after `server_error` and, when the message says how soon, after `rate_limit_exceeded`; they
+shorten the conversation after `context_length_exceeded` and give up after `invalid_prompt`.
+"""
+
+from catenary_protocols.apis.responses.answer import ResponseError
+from catenary_protocols.errors import ErrorInfo, kind_of
+
+_SAME = {"context_length_exceeded"}
+
+
+def failure_of(info: ErrorInfo) -> ResponseError:
+    """The error of a failed response."""
+    message = info.message
+    status = kind_of(info.code).status
+    if info.code in _SAME:
+        code = info.code
+    elif not info.retry or (status < 500 and status != 429):
+        code = "invalid_prompt"
+    elif status in {429, 503}:
+        code = "rate_limit_exceeded"
+        message = f"{message}; try again in {max(info.retry_after, 0.5):g}s"
+    else:
+        code = "server_error"
+    return ResponseError(code=code, message=message)

@@ -1,0 +1,42 @@
+"""A declared function, in whichever API → a tool of the conversation."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Raw
+
+from catenary_protocols.apis.reading import read
+from catenary_protocols.conversation import Tool
+from catenary_protocols.wire import Wire
+
+Name = Annotated[str, Meta(min_length=1, max_length=256)]
+JsonObject = Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
+
+
+class ToolSchema(Wire, frozen=True):
+    """What must hold for the JSON Schema of a tool's arguments: they are an object."""
+
+    type: Literal["object"] = "object"
+    properties: dict[str, dict[str, Any] | bool] = {}
+    required: list[str] = []
+
+
+_schema = msgspec.json.Decoder(ToolSchema)
+_object = msgspec.json.Decoder(dict[str, Raw])
+ANY_OBJECT = '{"type":"object"}'
+"""The schema of any JSON object."""
+
+
+def tool_of(name: str, description: str | None, parameters: Raw, *, strict: bool | None, path: str) -> Tool:
+    """The tool; raises `RequestError` that names `path` for a schema that is none. No schema: no arguments."""
+    schema = bytes(parameters)
+    if schema in {b"", b"null"}:
+        return Tool(name=name, description=description or "", strict=bool(strict))
+    read(_schema, schema, within=path)
+    return Tool(name=name, description=description or "", strict=bool(strict), schema=schema.decode())
+
+
+def schema_text(schema: Raw, path: str) -> str:
+    """A JSON Schema as JSON text; raises `RequestError` that names `path` when it is no object."""
+    read(_object, bytes(schema), within=path)
+    return bytes(schema).decode()
