@@ -22,7 +22,7 @@ from catenary_runtime.presence import Presence
 from opentelemetry.context import Context
 
 from catenary_worker import metrics
-from catenary_worker.core.admission import engine_turn
+from catenary_worker.core.admission import check_names, engine_turn
 from catenary_worker.core.relay import relay
 from catenary_worker.core.turns import ID_BYTES, Turn, Turns
 from catenary_worker.engines.base import Engine, Step
@@ -61,17 +61,25 @@ class Runner:
 
     def run(self, run: RunTurn, trace: Context | None) -> TurnAdmitted | Refused:
         """Admit a turn; a repeat is answered as the first time."""
-        now = self._loop.time()
-        refusal: ErrorInfo | None = None
-        match self.turns.judge(run.turn, now):
-            case "new":
-                refusal = self._admit(run, trace, now)
-            case "fenced":
-                refusal = FENCED
+        try:
+            check_names(run)
+            refusal = self._judge(run, trace)
+        except (RequestError, CapacityError) as error:
+            refusal = error.info
         if refusal is not None:
             metrics.REFUSED.labels(refusal.code).inc()
             return Refused(turn=run.turn, error=refusal)
         return TurnAdmitted(turn=run.turn, worker=self._presence.instance, incarnation=self._presence.incarnation)
+
+    def _judge(self, run: RunTurn, trace: Context | None) -> ErrorInfo | None:
+        now = self._loop.time()
+        match self.turns.judge(run.turn, now):
+            case "new":
+                return self._admit(run, trace, now)
+            case "fenced":
+                return FENCED
+            case "known":
+                return None
 
     def _admit(self, run: RunTurn, trace: Context | None, now: float) -> ErrorInfo | None:
         older = self.turns.here.get(run.turn.turn_id)
@@ -84,10 +92,7 @@ class Runner:
             return NOT_READY
         if self.draining:
             return DRAINING
-        try:
-            self.engine.submit(engine_turn(run, model=self.card.model, card=self.card.card))
-        except (RequestError, CapacityError) as error:
-            return error.info
+        self.engine.submit(engine_turn(run, model=self.card.model, card=self.card.card))
         turn_id, attempt = run.turn.turn_id, run.turn.attempt
         base = len(run.generated) // ID_BYTES
         self.turns.add(Turn(turn_id, attempt, run.tokenizer, run.tokenizer_incarnation, base, admitted_at=now))
@@ -115,6 +120,8 @@ class Runner:
 
     def resend(self, asked: ResendTokens) -> None:
         """Send an attempt's tokens again; for a turn that was held, this is the word to go on."""
+        if not asked.tokenizer:
+            return
         turn = self.turns.here.get(asked.turn.turn_id)
         if turn is not None and turn.attempt == asked.turn.attempt:
             turn.held_since = 0.0

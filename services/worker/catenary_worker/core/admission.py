@@ -16,6 +16,14 @@ STRICT_STEP = 1 << 20
 """Strict priorities sort before ordinary ones: one step is more than any ordinary priority."""
 
 
+def check_names(run: RunTurn) -> None:
+    """Raises `RequestError` for a turn that nobody could own or hear of."""
+    if not run.turn.turn_id or run.turn.attempt < 0:
+        raise RequestError("turn needs an id and an attempt from 0", code="invalid_value", field="turn")
+    if not run.tokenizer:
+        raise RequestError("tokenizer is empty: nobody could get the tokens", code="invalid_value", field="tokenizer")
+
+
 def engine_turn(run: RunTurn, *, model: str, card: str) -> EngineTurn:
     """Raises `RequestError` for what can never run here, `CapacityError` for another version of the model."""
     if run.model != model:
