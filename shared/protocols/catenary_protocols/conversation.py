@@ -79,12 +79,14 @@ class Tool(Wire, frozen=True):
     Attributes:
         schema: JSON text of the JSON Schema of the arguments.
         strict: the arguments must satisfy the schema exactly.
+        deferred: it may be called, and stays out of the prompt's head: the conversation itself tells of it.
     """
 
     name: str
     description: str = ""
     schema: str = '{"type":"object","properties":{}}'
     strict: bool = False
+    deferred: bool = False
 
 
 class ToolChoice(Wire, frozen=True):

@@ -24,6 +24,7 @@ class Draft:
         tool_dispatch: side events on the stream for complete calls and their results.
         answer_schema: JSON text of the schema that the final text must satisfy, or "".
         truncate: a conversation too long for the model loses its oldest messages, rather than being refused.
+        clamp: a limit of tokens beyond the model's context is as many as there is room for, rather than refused.
         include_usage: the stream ends with token counts (APIs that always tell them ignore it).
         session: the client's own id of the conversation, or "".
         user: the client's own id of the person, or "".
@@ -38,6 +39,7 @@ class Draft:
     tool_dispatch: bool = False
     answer_schema: str = ""
     truncate: bool = False
+    clamp: bool = False
     include_usage: bool = False
     session: str = ""
     user: str = ""

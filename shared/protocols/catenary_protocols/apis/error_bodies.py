@@ -47,5 +47,18 @@ def openai_error(info: ErrorInfo, _request_id: str = "") -> bytes:
 def anthropic_error(info: ErrorInfo, request_id: str = "") -> bytes:
     """`{"type": "error", "error": {"type", "message"}, "request_id"}`."""
     kind = kind_of(info.code)
-    error = AnthropicError(type=kind.anthropic_type, message=info.message)
+    error = AnthropicError(type=kind.anthropic_type, message=_anthropic_words(info))
     return _encode(AnthropicErrorBody(error=error, request_id=request_id))
+
+
+def _anthropic_words(info: ErrorInfo) -> str:
+    """The message; of a prompt that is too long, in the words by which clients know to make it shorter."""
+    if info.code != "context_length_exceeded" or not info.numbers:
+        return info.message
+    prompt, completion, context = (info.numbers[name] for name in ("prompt", "completion", "context"))
+    if prompt >= context:  # the answer needs a token, too
+        return f"prompt is too long: {prompt} tokens > {min(context, prompt - 1)} maximum"
+    return (
+        f"input length and `max_tokens` exceed context limit: {prompt} + {completion} > {context}, "
+        "decrease input length or `max_tokens` and try again"
+    )

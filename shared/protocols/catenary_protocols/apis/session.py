@@ -38,4 +38,5 @@ def _head(draft: Draft) -> tuple[object, ...]:
     messages = draft.conversation.messages
     system = [message for message in messages if isinstance(message, SystemMessage)][:1]
     user = next((message for message in messages if isinstance(message, UserMessage)), None)
-    return system, draft.conversation.tools, user
+    tools = [tool for tool in draft.conversation.tools if not tool.deferred]  # others come as they are found
+    return system, tools, user

@@ -1,0 +1,159 @@
+"""Content blocks of requests: one type each, chosen by `type`.
+
+A type that nobody here knows is passed over: clients send news of their API long before a server hears of it. A type
+that is known, and whose content would be lost, is refused.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, get_args
+
+import msgspec
+from msgspec import Meta, Raw
+
+from catenary_protocols.apis.reading import read, wrong
+from catenary_protocols.apis.tools import JsonObject, Name
+from catenary_protocols.wire import Wire
+
+_TYPES = ("Text", "Image", "Document", "SearchResult", "Thinking", "RedactedThinking", "ToolUse", "ToolResult")
+_REFS = [{"$ref": f"#/components/schemas/{name}Param"} for name in (*_TYPES, "ToolReference")]
+Content = str | Annotated[list[Raw], Meta(extra_json_schema={"items": {"anyOf": _REFS}})]
+"""Text, or blocks; `blocks` reads it."""
+
+
+class TextParam(Wire, frozen=True, tag_field="type", tag="text"):
+    """Text."""
+
+    text: str
+
+
+class Base64Source(Wire, frozen=True, tag_field="type", tag="base64"):
+    """The thing itself."""
+
+    media_type: str
+    data: str
+
+
+class UrlSource(Wire, frozen=True, tag_field="type", tag="url"):
+    """Where the thing is."""
+
+    url: str
+
+
+class FileSource(Wire, frozen=True, tag_field="type", tag="file"):
+    """A file that was uploaded before."""
+
+    file_id: str
+
+
+class TextSource(Wire, frozen=True, tag_field="type", tag="text"):
+    """A document that is plain text."""
+
+    data: str
+
+
+class ContentSource(Wire, frozen=True, tag_field="type", tag="content"):
+    """A document made of blocks."""
+
+    content: Content
+
+
+class ImageParam(Wire, frozen=True, tag_field="type", tag="image"):
+    """An image."""
+
+    source: Base64Source | UrlSource | FileSource
+
+
+class DocumentParam(Wire, frozen=True, tag_field="type", tag="document"):
+    """A document. Those that are text are read; others are refused."""
+
+    source: Base64Source | UrlSource | FileSource | TextSource | ContentSource
+    title: str | None = None
+    context: str | None = None
+
+
+class SearchResultParam(Wire, frozen=True, tag_field="type", tag="search_result"):
+    """A passage that a search of the client's found."""
+
+    source: str
+    title: str
+    content: list[TextParam]
+
+
+class ThinkingParam(Wire, frozen=True, tag_field="type", tag="thinking"):
+    """What the model thought, sent back. What was sealed into the signature is what counts."""
+
+    thinking: str = ""
+    signature: str = ""
+
+
+class RedactedThinkingParam(Wire, frozen=True, tag_field="type", tag="redacted_thinking"):
+    """Thinking that the client never saw."""
+
+    data: str = ""
+
+
+class ToolUseParam(Wire, frozen=True, tag_field="type", tag="tool_use"):
+    """A call the model made, sent back."""
+
+    id: str
+    name: Name
+    input: JsonObject
+
+
+class ToolResultParam(Wire, frozen=True, tag_field="type", tag="tool_result"):
+    """What a call returned; nothing means empty."""
+
+    tool_use_id: str
+    content: Content | None = None
+    is_error: bool | None = None
+
+
+class ToolReferenceParam(Wire, frozen=True, tag_field="type", tag="tool_reference"):
+    """A deferred tool that the model is to know from here on."""
+
+    tool_name: Name
+
+
+Block = (
+    TextParam
+    | ImageParam
+    | DocumentParam
+    | SearchResultParam
+    | ThinkingParam
+    | RedactedThinkingParam
+    | ToolUseParam
+    | ToolResultParam
+    | ToolReferenceParam
+)
+BLOCKS: tuple[type[Block], ...] = get_args(Block)
+_SERVER_SIDE = frozenset({"server_tool_use", "mcp_tool_use", "container_upload"})
+
+
+class _Typed(Wire, frozen=True):
+    """What every block has."""
+
+    type: str
+
+
+_type = msgspec.json.Decoder(_Typed)
+_DECODERS: dict[str, msgspec.json.Decoder[Block]] = {
+    str(kind.__struct_config__.tag): msgspec.json.Decoder(kind) for kind in BLOCKS
+}
+
+
+def blocks(content: Content, path: str) -> Iterator[tuple[str, Block]]:
+    """The blocks of a content and the path of each in the request; raises `RequestError`."""
+    if isinstance(content, str):
+        yield path, TextParam(text=content)
+        return
+    for at, raw in enumerate(content):
+        here = f"{path}[{at}]"
+        data = bytes(raw)
+        kind = read(_type, data, within=here).type
+        decoder = _DECODERS.get(kind)
+        if decoder is not None:
+            yield here, read(decoder, data, within=here)
+        elif kind in _SERVER_SIDE or kind.endswith("_tool_result"):
+            raise wrong(
+                f"{here}.type", f"{kind!r} blocks belong to server tools, which are not run here", code="unsupported"
+            )
