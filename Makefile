@@ -11,6 +11,7 @@ DIST_tokenizer := catenary-tokenizer-service
 PYPROJECTS := $(addsuffix /pyproject.toml,$(MEMBERS))
 ARGS ?=
 FILES ?= ../shared/cases/*.jsonl
+SECONDS ?= 600
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -59,10 +60,13 @@ cases: $(VENV)/.dev  ## run case files (FILES=path/*.jsonl)
 bench: $(VENV)/.dev  ## measure and print JSON
 	$(BIN)/python -m tests.bench $(ARGS)
 
+fuzz: $(VENV)/.dev  ## look for input that breaks the parsers' laws (SECONDS=600)
+	$(BIN)/python -m shared.parsers.tests.fuzz_parsers $(SECONDS)
+
 lock: $(BIN)/uv  ## write the exported requirements anew from the members' declarations
 	$(UV) lock -q
 	$(UV) export -q --frozen --no-header --no-annotate --no-emit-workspace --all-packages --all-extras --no-dev --format requirements-txt -o requirements.txt
 	$(UV) export -q --frozen --no-header --no-annotate --no-emit-workspace --all-packages --all-extras --all-groups --format requirements-txt -o requirements-dev.txt
 	$(foreach s,$(SERVICES),$(UV) export -q --frozen --no-header --no-annotate --no-emit-workspace --no-dev --package $(or $(DIST_$(s)),catenary-$(subst _,-,$(s))) --format requirements-txt -o requirements/$(s).txt ;)
 
-.PHONY: help install install-dev serve demo test check format cases bench lock
+.PHONY: help install install-dev serve demo test check format cases bench fuzz lock

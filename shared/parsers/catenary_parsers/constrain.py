@@ -36,7 +36,7 @@ class UnknownTool(LookupError):  # noqa: N818 - it names what is wrong, as Looku
     """
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name: str = name
         super().__init__(f"tool_choice names {name!r}, which is not declared")
 
 

@@ -24,10 +24,13 @@ class Source:
     __slots__ = ("_kept", "buf", "ended", "natural", "pos")
 
     def __init__(self) -> None:
-        self.buf = ""
-        self.pos = 0
-        self.ended = False
-        self.natural = False
+        self.buf: str = ""
+        """What was fed, from `pos` on not yet read."""
+        self.pos: int = 0
+        self.ended: bool = False
+        """Whether no more text comes."""
+        self.natural: bool = False
+        """Whether the model itself stopped there."""
         self._kept: list[str] | None = None
 
     def push(self, text: str) -> None:
@@ -79,11 +82,14 @@ class Literals:
     __slots__ = ("_growing", "_pattern", "all", "match", "search")
 
     def __init__(self, literals: Iterable[str]) -> None:
-        self.all = frozenset(literals) - {""}
+        self.all: frozenset[str] = frozenset(literals) - {""}
+        """The literals."""
         self._growing = {a for a in self.all if any(b != a and b.startswith(a) for b in self.all)}
         self._pattern = re.compile(_alternatives(self.all) if self.all else "(?!)")
-        self.search = self._pattern.search
-        self.match = self._pattern.match
+        self.search: Callable[[str, int], re.Match[str] | None] = self._pattern.search
+        """Finds the first literal, or what may become one, at or behind a position."""
+        self.match: Callable[[str, int], re.Match[str] | None] = self._pattern.match
+        """Finds it only at the position."""
 
     def settled(self, literal: str, src: Source, end: int) -> bool:
         """Whether what was matched up to `end` is whole and no longer literal can come of it."""

@@ -62,8 +62,8 @@ class UnknownFormat(LookupError):  # noqa: N818 - it names what is wrong, as Loo
     """
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        self.name = name
-        self.known = tuple(sorted(known))
+        self.name: str = name
+        self.known: tuple[str, ...] = tuple(sorted(known))
         super().__init__(f"unknown {kind} {name!r}; known: {', '.join(self.known)}")
 
 

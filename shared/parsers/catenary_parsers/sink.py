@@ -70,8 +70,10 @@ class Sink:
         self._ready: list[Event] = []
         self._saved: tuple[list[str], bool, bool, int] | None = None
         self._awaited: Container[str] = ()
-        self.fresh = True
-        self.index = -1
+        self.fresh: bool = True
+        """Whether no text came since the last marker."""
+        self.index: int = -1
+        """The last call's index."""
         self.unconverted: list[str] = []
 
     def take(self) -> list[Event]:
