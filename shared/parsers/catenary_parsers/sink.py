@@ -113,7 +113,7 @@ class Sink:
 
     def spell(self, text: str) -> str:
         """`text` with each control token as the model's vocabulary spells it."""
-        if text.isascii() or not self._spellings:
+        if text.isascii():
             return text
         return _SYMBOL.sub(lambda found: self._spellings.get(found.group(), ""), text)
 
