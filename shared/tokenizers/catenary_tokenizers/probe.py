@@ -45,28 +45,33 @@ def open_template(source: str, variables: Mapping[str, object]) -> ChatTemplate:
     """A template on minijinja where that equals jinja2's sandbox on every probe, else on jinja2.
 
     Raises:
-        ValueError: the source is not Jinja.
+        ValueError: the source is not Jinja, or takes steps without end for a small conversation.
     """
     reference = Jinja2Engine(source)
     try:
         bounded: Engine | None = MiniJinjaEngine(source)
     except ValueError:
         bounded = None
-    if bounded and any(
-        _render(bounded, {**variables, **context}) != _render(reference, {**variables, **context})
-        for context in _contexts()
-    ):
+    if bounded and not all(_agree(bounded, reference, {**variables, **context}) for context in _contexts()):
         bounded = None
     engine = bounded or reference
     traits = _Prober(source, engine, variables).traits()
     return ChatTemplate(source, engine, variables, traits, needs_process=bounded is None)
 
 
+def _agree(bounded: Engine, reference: Engine, context: Mapping[str, object]) -> bool:
+    try:
+        text = _render(bounded, context)
+    except TemplateLimitError as error:
+        raise ValueError(f"a small conversation is too much for it: {error}") from error
+    return text == _render(reference, context)
+
+
 def _render(engine: Engine, context: Mapping[str, object]) -> str | None:
-    """The rendered text; None for any refusal, whose wording may differ between engines."""
+    """The rendered text; None for a refusal, whose wording may differ between engines."""
     try:
         return engine.render(context, _NOW)
-    except (PromptError, TemplateLimitError):
+    except PromptError:
         return None
 
 

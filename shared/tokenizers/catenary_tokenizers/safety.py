@@ -111,7 +111,10 @@ class Shield:
     def shield_constants(self, values: Sequence[Mapping[str, object]]) -> list[Constant]:
         """Plain JSON objects, shielded once however often they come: a session sends the same tools every turn."""
         plain: Any = list(values)
-        key = marshal.dumps(plain, 2)
+        try:
+            key = marshal.dumps(plain, 2)
+        except ValueError:  # something in it is no plain JSON value: it cannot be told from another by its bytes
+            return [Constant(self._shield_object(value)) for value in plain]
         known = self._constants.get(key)
         if known is None:
             if len(self._constants) >= _MOST_CONSTANTS:

@@ -36,19 +36,32 @@ def shape_messages(messages: Iterable[Mapping[str, object]], traits: Traits, shi
     """Messages as the template wants them, every caller's text shielded.
 
     Raises:
-        PromptError: content the model cannot take.
+        PromptError: a message that is none, or content the model cannot take.
     """
     ids = _CallIds(traits.call_names)
     shaped: list[Message] = []
-    for message in messages:
-        role = str(message["role"])
-        if role == "assistant":
-            shaped.append(_assistant(message, traits, shield, ids))
-        elif role == "tool":
-            shaped.append(_tool_result(message, traits, shield, ids))
-        else:
-            shaped.append({**_others(message, shield), "role": role, "content": _content(message, traits, shield)})
+    for at, message in enumerate(messages):
+        try:
+            shaped.append(_message(message, traits, shield, ids))
+        except KeyError as error:
+            raise PromptError(f"messages[{at}]: {error} is missing") from error
+        except (TypeError, AttributeError) as error:
+            raise PromptError(f"messages[{at}]: {error}") from error
     return order_messages(shaped, traits)
+
+
+def _message(message: Mapping[str, object], traits: Traits, shield: Shield, ids: _CallIds) -> Message:
+    match message["role"]:
+        case "assistant":
+            return _assistant(message, traits, shield, ids)
+        case "tool":
+            return _tool_result(message, traits, shield, ids)
+        case "user" | "system" as role:
+            return {**_others(message, shield), "role": role, "content": _content(message, traits, shield)}
+        case "developer":
+            return _message({**message, "role": "system"}, traits, shield, ids)
+        case other:  # templates print the role as it is
+            raise TypeError(f"a role {other!r} does not exist")
 
 
 def call_arguments(messages: Iterable[Mapping[str, object]]) -> tuple[object, ...]:

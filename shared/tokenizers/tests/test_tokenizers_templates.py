@@ -48,6 +48,30 @@ def test_a_template_without_end_is_stopped(source: str) -> None:
         engine.render({"messages": [USER]}, None)
 
 
+def test_a_template_without_end_is_refused_at_load() -> None:
+    with pytest.raises(ValueError, match="small conversation"):
+        open_template("{% for i in range(99999) %}{% for j in range(99999) %}x{% endfor %}{% endfor %}", {})
+
+
+@pytest.mark.parametrize(
+    ("message", "error"),
+    [
+        ({"content": "a"}, r"messages\[1\]: 'role' is missing"),
+        ({"role": "endoftext", "content": "a"}, r"messages\[1\]: a role 'endoftext' does not exist"),
+        ({"role": "assistant", "tool_calls": [{}]}, r"messages\[1\]: 'function' is missing"),
+        ({"role": "assistant", "tool_calls": "f()"}, "tool_calls: a list is wanted, not str"),
+        ({"role": "user", "content": ["a"]}, r"messages\[1\]: "),
+    ],
+)
+def test_a_message_that_is_none_is_named(message: dict[str, Any], error: str) -> None:
+    with pytest.raises(PromptError, match=error):
+        shaped(Traits(), USER, message)
+
+
+def test_a_developer_is_the_system() -> None:
+    assert shaped(Traits(), {"role": "developer", "content": "a"}) == [{"role": "system", "content": "a"}]
+
+
 def test_a_prompt_without_measure_is_refused() -> None:
     template = ChatTemplate("", MiniJinjaEngine("{{ 'x' * 80000000 }}"), {}, Traits(), needs_process=False)
     with pytest.raises(TemplateLimitError, match="80000000 characters"):
