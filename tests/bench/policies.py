@@ -20,8 +20,9 @@ from catenary_kv_indexer.core.indexer import Indexer
 from catenary_protocols.bus.messages import LiveTurn, Overlap, OverlapQuery, Placement, PlaceTurn, WorkerLoad
 from catenary_protocols.ids import TurnKey
 from catenary_router.core.cost import Weights
-from catenary_router.core.desk import Desk, Limits, Outcome
+from catenary_router.core.desk import Desk, Outcome
 from catenary_router.core.placement import POLICIES
+from catenary_router.core.room import Limits
 from catenary_tokenizers import block_hashes
 from catenary_worker.core.pace import Pace
 from catenary_worker.engines.base import EngineLoad, EngineTurn

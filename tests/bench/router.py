@@ -14,8 +14,9 @@ from typing import Any
 from catenary_protocols.bus.messages import Overlap, Placement, PlaceTurn, WorkerLoad, WorkerOverlap
 from catenary_protocols.ids import TurnKey
 from catenary_router.core.cost import Weights
-from catenary_router.core.desk import Desk, Limits
+from catenary_router.core.desk import Desk
 from catenary_router.core.placement import POLICIES
+from catenary_router.core.room import Limits
 
 WORKERS = 64
 BLOCKS = 3250

@@ -14,7 +14,8 @@ from catenary_runtime.service import Service
 from nats.aio.msg import Msg
 
 from catenary_router.core.cost import Weights
-from catenary_router.core.desk import Decided, Desk, Entry, Limits, Outcome
+from catenary_router.core.desk import Decided, Desk, Outcome
+from catenary_router.core.room import Entry, Limits
 from catenary_router.metrics import DECISIONS, PREDICTED_HIT, QUEUE_DEPTH, REFUSALS, WAITED
 from catenary_router.overlaps import Overlaps
 from catenary_router.policies import policy_named

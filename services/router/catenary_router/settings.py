@@ -14,7 +14,7 @@ class RouterSettings(Settings):
     )
     queue_limit: int = option(2000, "Turns that may wait for room; the next is refused with a retry-after.")
     queue_wait_s: float = option(120.0, "Seconds a turn waits at most.")
-    backlog_s: float = option(2.0, "Seconds of queued prefill from which a worker that has turns has no room for more.")
+    backlog_s: float = option(1.0, "Seconds of queued prefill from which a worker that has turns has no room for more.")
     overlap_timeout_s: float = option(0.1, "Seconds to wait for the kv-indexer before placing by load alone.")
     harm: float = option(1.0, "Weight of the delay a turn's prefill causes to others, against its own.")
     decode: float = option(0.1, "Weight of a worker's running turns, in decode steps each.")

@@ -19,8 +19,9 @@ from catenary_protocols.bus.messages import (
 from catenary_protocols.ids import TurnKey
 
 from catenary_router.core.cost import Weights
-from catenary_router.core.desk import Answer, Desk, Limits, Outcome
+from catenary_router.core.desk import Answer, Desk, Outcome
 from catenary_router.core.placement import POLICIES
+from catenary_router.core.room import Limits
 
 BLOCK = 16
 START = 1_000_000.0
@@ -73,7 +74,7 @@ class Stage:
     def runs(self, name: str, *turn_ids: str, **load: Any) -> None:
         """A beat that names these turns as running."""
         turns = tuple(LiveTurn(turn_id=one, at="t0") for one in turn_ids)
-        self.worker(name, running=len(turn_ids), turns=turns, **load)
+        self.worker(name, **({"running": len(turn_ids), "turns": turns} | load))
 
     def dies(self, name: str) -> None:
         """The worker is silent for too long."""

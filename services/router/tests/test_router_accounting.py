@@ -1,8 +1,8 @@
 """What counts as load, and until when."""
 
-from catenary_protocols.bus.messages import Placement
+from catenary_protocols.bus.messages import LiveTurn, Placement
 from catenary_protocols.ids import TurnKey
-from catenary_router.core.fleet import SETTLE_S
+from catenary_router.core.fleet import SETTLE_S, STEP_S
 from catenary_router.testing import Stage, prompt
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,11 +23,21 @@ def test_a_placement_counts_at_once_and_the_beat_takes_over() -> None:
     stage = one_worker()
     stage.placed("t", prompt((1, 8)))
     assert load_of(stage) == (1, 129, 17)
+    stage.runs("w0", "t", running=0)  # it came after the step whose numbers these are
+    assert load_of(stage) == (1, 129, 17)
+    stage.now += STEP_S + 0.1
     stage.runs("w0", "t", waiting_prefill=100, kv_used=9)
     assert load_of(stage) == (1, 100, 9)
-    stage.runs("w0")
-    stage.worker("w0", waiting_prefill=0, kv_used=0)
+    stage.runs("w0", waiting_prefill=0, kv_used=0)
     assert load_of(stage) == (0, 0, 0)
+
+
+def test_a_turn_that_moves_on_is_in_the_beats_numbers() -> None:
+    stage = one_worker()
+    stage.placed("t", prompt((1, 8)))
+    for offset in (7, 8):  # a moved turn begins with the offset it had
+        stage.worker("w0", turns=(LiveTurn(turn_id="t", at="t0", offset=offset),), running=1)
+    assert load_of(stage)[0] == 1
 
 
 def test_a_turn_that_ended_between_two_beats_is_not_kept() -> None:

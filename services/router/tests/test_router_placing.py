@@ -70,6 +70,30 @@ def test_a_short_shared_prefix_does_not_stampede_one_worker() -> None:
     assert max(workers.values()) <= 24
 
 
+def test_a_prompt_everyone_shares_does_not_keep_one_worker_busy_alone() -> None:
+    names = ("w0", "w1", "w2", "w3")
+    stage = fleet(*names)
+    running: dict[str, list[str]] = {name: [] for name in names}
+    for number in range(200):
+        blocks = prompt((1, 400), (1000 + number, 30))
+        turn = f"t{number}"
+        worker = stage.placed(turn, blocks)
+        stage.held[worker] |= set(blocks)
+        running[worker].append(turn)
+        stage.now += 0.4
+        for name in names:
+            stage.runs(name, *running[name][-20:])
+    shares = [len(turns) for turns in running.values()]
+    assert max(shares) <= 1.5 * sum(shares) / len(shares)
+
+
+def test_siblings_wait_for_their_prefix_where_it_is_computed_though_that_takes_long() -> None:
+    stage = fleet("w0", "w1", "w2", "w3")
+    first = stage.placed("first", prompt((1, 4000)))
+    stage.worker(first, waiting_prefill=60_000, running=1)
+    assert {stage.placed(f"child{n}", prompt((1, 4000), (n, 4))) for n in range(7)} == {first}
+
+
 def test_new_sessions_spread_over_caches_before_these_are_full() -> None:
     stage = fleet("w0", "w1", "w2", "w3")
     homes = Counter[str]()

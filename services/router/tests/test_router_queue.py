@@ -5,8 +5,9 @@ from itertools import count
 
 from catenary_protocols.bus.messages import PlaceQueued, Refused
 from catenary_protocols.conversation import Hints
-from catenary_router.core.desk import Limits
+from catenary_protocols.ids import TurnKey
 from catenary_router.core.queue import PRIORITY_S, FairQueue
+from catenary_router.core.room import Limits
 from catenary_router.testing import Stage, prompt
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,9 +26,9 @@ def served(stage: Stage, turns: int) -> list[str]:
     order: list[str] = []
     for _ in range(turns):
         waiting = set(stage.desk.queue)
-        stage.worker("w0", running=0)
+        done = tuple(TurnKey(turn_id=one) for one in stage.desk.fleet.workers["w0"].placed)
+        stage.worker("w0", running=0, ended=done)
         order += [turn for turn in waiting if stage.where(turn) == "w0"]
-        stage.runs("w0", *order[-1:])
     return order
 
 

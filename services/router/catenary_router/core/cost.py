@@ -2,8 +2,10 @@
 
 The rule: cost = the turn's estimated time to first token + the harm it does to others. Before its first token lie the
 prefill already queued there and its own uncached tokens. Others are harmed by the same tokens (they wait meanwhile), by
-one more sequence in every decode step, and by the blocks it takes from sessions that live there and will be back. Speed
-is what the worker itself reports, so a slow engine is simply dearer.
+one more sequence in every decode step, and by the blocks it takes from sessions that live there and will be back. A
+worker with more than its share of turns counts them by the square, so that a prompt everyone shares is computed on a
+second worker before the first is far busier than the others. Speed is what the worker itself reports, so a slow engine
+is simply dearer.
 """
 
 from dataclasses import dataclass
@@ -37,12 +39,14 @@ class Seen:
         overlap: leading blocks of the prompt it holds or will hold in a moment.
         new_tokens: prompt tokens it would have to compute.
         home_tokens: footprint of the sessions that live there.
+        mean_turns: turns of the model's workers, on average.
     """
 
     worker: Worker
     overlap: int
     new_tokens: int
     home_tokens: int = 0
+    mean_turns: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +76,10 @@ def cost(seen: Seen, weights: Weights) -> Cost:
     crowd = 0.0
     if capacity := beat.kv_total * beat.block_size:
         crowd = min(2.0, (seen.home_tokens + seen.new_tokens) / capacity)
+    share = max(1.0, worker.turns / seen.mean_turns) if seen.mean_turns else 1.0
     return Cost(
         first_token=worker.queued_tokens * per_token + own,
         harm=weights.harm * own
-        + weights.decode * (beat.decode_ms or weights.decode_ms) * worker.turns
+        + weights.decode * (beat.decode_ms or weights.decode_ms) * worker.turns * share * share
         + weights.crowding * own * crowd * crowd,
     )

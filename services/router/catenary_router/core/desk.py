@@ -13,11 +13,12 @@ from catenary_protocols.bus.messages import Overlap, Placement, PlaceQueued, Pla
 from catenary_protocols.errors import ErrorInfo
 from catenary_protocols.ids import TurnKey
 
-from catenary_router.core.cost import Seen, Weights, backlog_s, ms_per_token
-from catenary_router.core.fleet import Fleet, Placed, Worker
+from catenary_router.core.cost import Seen, Weights, ms_per_token
+from catenary_router.core.fleet import Fleet, Placed
 from catenary_router.core.homes import Homes
 from catenary_router.core.placement import Choice, Policy, choose
 from catenary_router.core.queue import FairQueue
+from catenary_router.core.room import Entry, Limits, Room
 from catenary_router.core.sharing import Sharing
 
 Answer = Placement | PlaceQueued | Refused
@@ -32,43 +33,6 @@ OVERLAP_STALE_S = 1.0
 RATE_WINDOW_S = 10.0
 OUTPUT_GUESS = 256
 RETRY_LEAST_S, RETRY_MOST_S = 1.0, 120.0
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """When a worker has room, and how many may wait how long."""
-
-    queue: int = 2000
-    wait_s: float = 120.0
-    backlog_s: float = 2.0
-
-
-@dataclass(slots=True)
-class Entry:
-    """A turn at the desk: its overlap is being asked for, or it waits.
-
-    Attributes:
-        reply: where answers go; the asker's affair.
-        overlap: blocks by worker.
-        overlap_at: when that was so; 0: not asked yet.
-        asking: an overlap query is out.
-        told_at: when it was last told its position.
-    """
-
-    place: PlaceTurn
-    reply: object
-    since: float
-    overlap: dict[str, int] = field(default_factory=dict)
-    known: frozenset[str] = frozenset()
-    overlap_at: float = 0.0
-    asking: bool = False
-    told_at: float = 0.0
-
-    @property
-    def hashes(self) -> memoryview:
-        """Sequence hashes of the prompt's blocks."""
-        data = self.place.hashes
-        return memoryview(data)[: len(data) // 8 * 8].cast("Q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +74,7 @@ class Desk:
         self._began = now
         self._sharing = Sharing()
         self._homes = Homes()
+        self._room = Room(self.fleet, self._sharing, self._homes, weights, limits)
         self._entries: dict[str, Entry] = {}
         self._decided: OrderedDict[TurnKey, tuple[Placement, float]] = OrderedDict()
         self._placed_at: deque[float] = deque()
@@ -196,7 +161,7 @@ class Desk:
             pool = (entry.place.model, entry.place.card)
             if pool in full or entry.asking:
                 continue
-            if not self._with_room(entry.place):
+            if not self._room.candidates(entry, now):
                 if not entry.place.not_on:
                     full.add(pool)
             elif entry.place.hashes and now - entry.overlap_at > OVERLAP_STALE_S:
@@ -253,35 +218,14 @@ class Desk:
         """No worker serves the model, and none will come back."""
         return not self.fleet.serving(place) and now - self.fleet.seen_at(place) > RETURN_S
 
-    def _with_room(self, place: PlaceTurn) -> list[Worker]:
-        return [worker for worker in self.fleet.serving(place) if self._has_room(worker, place)]
-
-    def _has_room(self, worker: Worker, place: PlaceTurn) -> bool:
-        if worker.turns >= worker.slots:
-            return False
-        if not worker.turns:
-            return True
-        if backlog_s(worker, self._weights) > self._limits.backlog_s:
-            return False
-        blocks = -(-place.prompt_tokens // place.block_size)
-        return not worker.beat.kv_total or worker.used_blocks + blocks <= worker.beat.kv_total
-
-    def _seen(self, worker: Worker, entry: Entry, hashes: memoryview, now: float) -> Seen:
-        held = min(entry.overlap.get(worker.name, 0), len(hashes))
-        overlap = self._sharing.overlap(worker.name, hashes, held, now, known=worker.name in entry.known)
-        new_tokens = max(1, entry.place.prompt_tokens - overlap * entry.place.block_size)
-        return Seen(worker, overlap, new_tokens, self._homes.tokens(worker.name))
-
     def _try(self, entry: Entry, now: float) -> Decided | None:
         place = entry.place
-        workers = self._with_room(place)
-        if not workers:
+        candidates = self._room.candidates(entry, now)
+        if not candidates:
             return None
-        hashes = entry.hashes
-        candidates = [self._seen(worker, entry, hashes, now) for worker in workers]
         last = place.last_worker or self._homes.of(place.session)
         choice = choose(place, candidates, self._policy, last)
-        self._count(place, choice.seen, hashes, now)
+        self._count(place, choice.seen, entry.hashes, now)
         placement = Placement(
             turn=place.turn,
             router=self.router,

@@ -1,7 +1,8 @@
 """The workers and how busy they are: what their beats tell, and what this router did since.
 
-The rule: a placement counts on its worker at once, and until the worker's own beat speaks of the turn (alive or ended)
-or has had time to; from then on the beat alone is the truth. So no load is forgotten, counted twice or kept for ever,
+The rule: a placement counts on its worker at once, and until the worker's own numbers surely hold the turn: its beat
+says that it ended or moved on, or has named it for as long as a step takes (numbers are as of the last step), or does
+not name it though it had time to. From then on the beat alone is the truth. So no load is forgotten or kept for ever,
 and another router that hears the same beats sees the same fleet.
 """
 
@@ -13,18 +14,34 @@ from catenary_protocols.ids import TurnKey
 
 SETTLE_S = 0.75
 """A turn that three beats did not name is not there: it ended between two of them, or never came."""
+STEP_S = 0.3
+"""A turn that was named so long ago has been in a step's numbers."""
 ROOM_UNKNOWN = 256
 """Turns a worker may have while it has not said how many."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Placed:
-    """A turn placed here that no beat has named yet."""
+    """A turn placed here that the worker's numbers may not hold yet.
+
+    Attributes:
+        named_at, offset: when a beat first named it, and the offset it had then; 0: not yet.
+    """
 
     turn: TurnKey
     new_tokens: int
     new_blocks: int
     at: float
+    named_at: float = 0.0
+    offset: int = 0
+
+    def counted(self, offset: int | None, now: float) -> bool:
+        """Whether a beat that names the turn with this offset (None: does not name it) has it in its numbers."""
+        if offset is None:
+            return bool(self.named_at) or now - self.at > SETTLE_S
+        if not self.named_at:
+            self.named_at, self.offset = now, offset
+        return offset > self.offset or now - self.named_at > STEP_S
 
 
 @dataclass(slots=True)
@@ -73,14 +90,14 @@ class Worker:
             self.placed_blocks -= placed.new_blocks
 
     def heard(self, beat: WorkerLoad, now: float) -> None:
-        """A new beat: what it names is in its numbers."""
+        """A new beat; placements that are in its numbers need not be counted apart any more."""
         self.beat = beat
         if self.placed:
-            named = {live.turn_id for live in beat.turns}
-            named.update(ended.turn_id for ended in beat.ended)
-            for placed in list(self.placed.values()):
-                if placed.turn.turn_id in named or now - placed.at > SETTLE_S:
-                    self.release(placed.turn.turn_id)
+            offsets = {live.turn_id: live.offset for live in beat.turns}
+            ended = {key.turn_id for key in beat.ended}
+            for turn_id, placed in list(self.placed.items()):
+                if turn_id in ended or placed.counted(offsets.get(turn_id), now):
+                    self.release(turn_id)
 
 
 class Fleet:
