@@ -1,7 +1,7 @@
 """A conversation in the chat form that templates read (Hugging Face's): the one place that knows both."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -19,10 +19,16 @@ from catenary_protocols.conversation import (
     UserMessage,
 )
 from catenary_protocols.errors import RequestError
+from catenary_tokenizers.stabilise import Stabiliser, canonical_tool
+
+_STABILISER = Stabiliser()
 
 
-def chat_messages(conversation: Conversation) -> list[dict[str, object]]:
-    """Messages as templates want them; raises `RequestError` for what no text model can read."""
+def chat_messages(conversation: Conversation) -> list[Mapping[str, object]]:
+    """Messages as templates want them, without volatile preambles.
+
+    Raises `RequestError` for what no text model can read.
+    """
     names = {
         part.id: part.name
         for message in conversation.messages
@@ -30,7 +36,7 @@ def chat_messages(conversation: Conversation) -> list[dict[str, object]]:
         for part in message.parts
         if isinstance(part, CallPart)
     }
-    return [_message(message, names, at) for at, message in enumerate(conversation.messages)]
+    return _STABILISER.messages(_message(message, names, at) for at, message in enumerate(conversation.messages))
 
 
 def _message(message: Message, names: dict[str, str], at: int) -> dict[str, object]:
@@ -88,17 +94,17 @@ def _object(arguments: str) -> object:
     return value if isinstance(value, dict) else arguments
 
 
-def chat_tools(conversation: Conversation) -> list[dict[str, Any]]:
-    """Tools in OpenAI's form; none when the model must not call any."""
+def chat_tools(conversation: Conversation) -> list[dict[str, object]]:
+    """Tools for the prompt's head, in OpenAI's form; none when the model must not call any."""
     if conversation.tool_choice.mode == "none":
         return []
-    return [_tool(tool) for tool in conversation.tools]
+    return [_tool(tool) for tool in conversation.tools if not tool.deferred]
 
 
 @lru_cache(maxsize=4096)
-def _tool(tool: Tool) -> dict[str, Any]:
+def _tool(tool: Tool) -> dict[str, object]:
     function: dict[str, Any] = {"name": tool.name}
     if tool.description:
         function["description"] = tool.description
     function["parameters"] = json.loads(tool.schema)
-    return {"type": "function", "function": function}
+    return canonical_tool({"type": "function", "function": function})

@@ -1,0 +1,56 @@
+from catenary_protocols.conversation import (
+    Conversation,
+    Message,
+    SystemMessage,
+    TextPart,
+    Tool,
+    ToolChoice,
+    ToolMessage,
+    UserMessage,
+)
+from catenary_tokenizer_service.ingress.shape import chat_messages, chat_tools
+
+BILLING = "x-anthropic-billing-header: cc_version=9.9.9.{}; cc_entrypoint=cli;"
+
+
+def conversation(*messages: Message, tools: tuple[Tool, ...] = (), choice: ToolChoice | None = None) -> Conversation:
+    return Conversation(messages=messages, tools=tools, tool_choice=choice or ToolChoice())
+
+
+def system(*texts: str) -> SystemMessage:
+    return SystemMessage(parts=tuple(TextPart(text=text) for text in texts))
+
+
+def user(text: str) -> UserMessage:
+    return UserMessage(parts=(TextPart(text=text),))
+
+
+def test_accounting_in_a_system_text_never_reaches_the_prompt() -> None:
+    for head in (system(BILLING.format("aaa"), "Be kind."), system(BILLING.format("bbb") + "\nBe kind.")):
+        assert chat_messages(conversation(head, user("Hi")))[0] == {"role": "system", "content": "Be kind."}
+    assert [one["role"] for one in chat_messages(conversation(system(BILLING.format("c")), user("Hi")))] == ["user"]
+
+
+def test_the_same_words_of_a_user_stay() -> None:
+    said = BILLING.format("aaa")
+    assert chat_messages(conversation(user(said))) == [{"role": "user", "content": said}]
+
+
+def test_a_result_that_is_an_error_says_so() -> None:
+    failed = ToolMessage(call_id="c", parts=(TextPart(text="no such port"),), name="tide", is_error=True)
+    assert chat_messages(conversation(failed))[0]["content"] == "Error: no such port"
+
+
+def test_deferred_tools_stay_out_of_the_head() -> None:
+    tools = (Tool(name="first"), Tool(name="later", deferred=True))
+    assert [one["function"] for one in chat_tools(conversation(user("Hi"), tools=tools))] == [
+        {"name": "first", "parameters": {"type": "object", "properties": {}}}
+    ]
+    assert chat_tools(conversation(user("Hi"), tools=tools, choice=ToolChoice(mode="none"))) == []
+
+
+def test_schemas_are_told_in_one_form() -> None:
+    one = Tool(name="t", schema='{"$schema":"x","properties":{"a":{"minimum":1.0,"type":"number"}},"type":"object"}')
+    two = Tool(name="t", schema='{"type":"object","properties":{"a":{"type":"number","minimum":1}}}')
+    heads = [chat_tools(conversation(user("Hi"), tools=(tool,))) for tool in (one, two)]
+    assert str(heads[0]) == str(heads[1])
