@@ -48,7 +48,7 @@ check: $(VENV)/.dev  ## lint, format, types, layers, generated files
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy shared services deploy/local tests docs/examples
-	$(BIN)/lint-imports --config tests/contract/importlinter.ini --no-cache
+	$(BIN)/lint-imports tests/contract/importlinter.ini --no-cache
 	$(UV) pip check
 
 format: $(VENV)/.dev  ## let ruff mend what it can
@@ -63,10 +63,13 @@ bench: $(VENV)/.dev  ## measure and print JSON
 fuzz: $(VENV)/.dev  ## look for input that breaks the parsers' laws (SECONDS=600)
 	$(BIN)/python -m shared.parsers.tests.fuzz_parsers $(SECONDS)
 
+reference: $(VENV)/.dev  ## write docs/reference anew from the code
+	$(BIN)/python -m tests.contract.reference
+
 lock: $(BIN)/uv  ## write the exported requirements anew from the members' declarations
 	$(UV) lock -q
 	$(UV) export -q --frozen --no-header --no-annotate --no-emit-workspace --all-packages --all-extras --no-dev --format requirements-txt -o requirements.txt
 	$(UV) export -q --frozen --no-header --no-annotate --no-emit-workspace --all-packages --all-extras --all-groups --format requirements-txt -o requirements-dev.txt
 	$(foreach s,$(SERVICES),$(UV) export -q --frozen --no-header --no-annotate --no-emit-workspace --no-dev --package $(or $(DIST_$(s)),catenary-$(subst _,-,$(s))) --format requirements-txt -o requirements/$(s).txt ;)
 
-.PHONY: help install install-dev serve demo test check format cases bench fuzz lock
+.PHONY: help install install-dev serve demo test check format reference cases bench fuzz lock

@@ -23,6 +23,8 @@ TEST_TOOLS = {
     "transformers",
     "jsonschema",
     "uvloop",
+    "pyyaml",
+    "msgspec",
 }
 """What tests of any member may use: the development group."""
 

@@ -8,6 +8,7 @@ import pytest
 from catenary_runtime.bus import Bus
 
 from tests.mesh.harness import RunningMesh, Script, running_mesh
+from tests.mesh.otlp import Receiver, receiving
 
 
 @pytest.fixture(scope="session")
@@ -18,9 +19,18 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMesh]:
 
 
 @pytest.fixture(scope="session")
-def paced_mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMesh]:
-    """Engines in real time."""
-    with running_mesh(tmp_path_factory.mktemp("paced"), "--time-scale", "1", "--sim-script") as one:
+def spans() -> Iterator[Receiver]:
+    """Where the paced mesh sends its traces."""
+    with receiving() as one:
+        yield one
+
+
+@pytest.fixture(scope="session")
+def paced_mesh(tmp_path_factory: pytest.TempPathFactory, spans: Receiver) -> Iterator[RunningMesh]:
+    """Engines in real time, traced."""
+    environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": spans.url}
+    flags = ("--time-scale", "1", "--sim-script")
+    with running_mesh(tmp_path_factory.mktemp("paced"), *flags, environment=environment) as one:
         yield one
 
 
