@@ -115,7 +115,7 @@ def _grow(op: dict[str, Any], model: ModelTokenizer, oracle: Tokenizer) -> None:
 
 @cache
 def _directories() -> tuple[Path, ...]:
-    return (embedded_path(), fetch.qwen(), fetch.deepseek(), fetch.tekken())
+    return (embedded_path(), fetch.qwen(), fetch.tekken(), fetch.mistral())
 
 
 @cache

@@ -130,11 +130,17 @@ def tekken() -> Path:
 
 @cache
 def mistral() -> Path:
-    """A model directory with Mistral's SentencePiece vocabulary (v3) and template."""
+    """A model directory with Mistral's SentencePiece vocabulary (v3) and template, and a begin token."""
     content = wheel("mistral-common").read(f"mistral_common/data/{SENTENCEPIECE}")
+    begin = {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}},
+    }
     return _directory(
         "mistral",
-        tokenizer=spec_from_sentencepiece(content),
+        tokenizer={**spec_from_sentencepiece(content), "post_processor": begin},
         config={"model_type": "mistral", "max_position_embeddings": 32_768},
         template=templates("axolotl")["mistral_v2v3"],
         tokens={"bos_token": "<s>", "eos_token": "</s>"},

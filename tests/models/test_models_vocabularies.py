@@ -192,6 +192,13 @@ def test_a_tekken_file_gives_the_ids_of_its_tokenizer_json(tmp_path: Path) -> No
         assert one.encode(text, special=True) == model("tekken").encode(text, special=True)
 
 
+@pytest.mark.slow
+def test_the_begin_token_comes_where_it_is_asked_for() -> None:
+    one = model("mistral")
+    assert one.encode("Hi", special=True, begin=True) == pack([1]) + one.encode("Hi", special=True)
+    assert list(unpack(one.encode("Hi", special=True, begin=True))) == oracle("mistral").encode("Hi").ids
+
+
 # By Google's sentencepiece 0.2.3.
 SENTENCEPIECE_IDS = {
     "Hello, world!": [23325, 29493, 2294, 29576],
