@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from catenary_tokenizers import load, unpack
+from catenary_tokenizers import TurnMemory, load, scope_of, unpack
 
 from tests.models.build import CONTEXT, FAMILIES, build
 from tests.models.conversations import TOOLS, calls, fixed, result, system, user
@@ -48,6 +48,32 @@ def test_every_conversation_renders(name: str, directories: dict[str, Path]) -> 
     model = load(directories[name])
     for messages in fixed():
         assert len(unpack(model.encode_prompt(model.render(messages, TOOLS)))) > 5
+
+
+WRITTEN = {
+    "m-hermes": '<tool_call>\n{"name":"get_weather","arguments":{"city":"Ayr"}}\n</tool_call><|im_end|>',
+    "m-qwen": '<think>\nHm.\n</think>\n\n<tool_call>\n{"name":"get_weather","arguments":{"city":"Ayr"}}\n</tool_call><|im_end|>',
+    "m-qwen3c": "<tool_call>\n<function=get_weather>\n<parameter=city>\nAyr\n</parameter>\n</function>\n</tool_call><|im_end|>",
+    "m-kimi": "<think>Hm.</think><|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0"
+    '<|tool_call_argument_begin|>{"city":"Ayr"}<|tool_call_end|><|tool_calls_section_end|><|im_end|>',
+    "m-harmony": "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.get_weather "
+    '<|constrain|>json<|message|>{"city":"Ayr"}<|call|>',
+    "m-vision": '<tool_call>\n{"name":"get_weather","arguments":{"city":"Ayr"}}\n</tool_call><|im_end|>',
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_the_model_wrote_goes_on_in_the_next_prompt(name: str, directories: dict[str, Path]) -> None:
+    model = load(directories[name])
+    memory = TurnMemory(model.table, 1 << 20)
+    scope = scope_of(tenant="", salt="", model=name, template=model.chat_template)
+    prompt = model.encode_prompt(model.render(LOOP[:2], TOOLS), memory, scope)
+    written = model.encode(WRITTEN[name], special=True)
+    memory.remember(scope, prompt, written)
+    echo = calls(0, {"city": "Ayr"}, reasoning="Hm.")
+    following = model.render([*LOOP[:2], echo, result(0)], TOOLS)
+    assert model.encode_prompt(following, memory, scope).startswith(prompt + written)
+    assert memory.counts == {"hit": 1}
 
 
 def test_an_image_is_one_token_in_the_prompt(directories: dict[str, Path]) -> None:
