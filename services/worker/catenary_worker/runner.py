@@ -133,8 +133,8 @@ class Runner:
 
     # --- steps --------------------------------------------------------------------------------------------------
 
-    def step(self, step: Step) -> None:
-        """Pass on what one step brought."""
+    def step(self, step: Step) -> bool:
+        """Pass on what one step brought; whether a turn started or ended in it."""
         now = self._loop.time()
         out = relay(step.deltas, self.turns.here, now)
         for owner, items in out.frames.items():
@@ -147,6 +147,7 @@ class Runner:
             self._spans.prefilled(turn)
         for turn in out.ended:
             self._ended(turn, now)
+        return bool(out.started or out.ended)
 
     def _send(self, owner: str, items: list[TurnTokens]) -> None:
         frame = TokenFrame(

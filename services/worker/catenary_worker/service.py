@@ -74,9 +74,8 @@ class WorkerService(Service[WorkerSettings]):
         engine, kv = await self._load()
         try:
             async for step in engine.steps():
-                self.runner.step(step)
-                if step.kv:
-                    kv.publish(step.kv)
+                turned = self.runner.step(step)
+                kv.add(step.kv, at_once=turned)
                 self.load.step(step.load)
         except EngineError as error:
             self.phase["engine"] = "failed"

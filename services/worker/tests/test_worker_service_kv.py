@@ -23,6 +23,9 @@ from catenary_protocols.conversation import Sampling
 from catenary_runtime.bus import Bus
 from catenary_runtime.testing import NatsServer, provisioned
 from catenary_tokenizers import block_hashes
+from catenary_worker.engines.base import Stored
+from catenary_worker.kv import KvPublisher
+from catenary_worker.kv_journal import KvJournal
 from catenary_worker.service import WorkerService
 from catenary_worker.testing import TokenizerPeer, running_worker, tokenizer_peer, worker_settings
 from nats.aio.msg import Msg
@@ -164,6 +167,37 @@ async def test_numbers_go_on_under_a_new_incarnation(worker: WorkerService, peer
     await load(peer, 4, turns=4)
     assert await table(bus) == seen.blocks
     assert {message.incarnation for message in seen.messages} == {seen.messages[0].incarnation, worker.incarnation}
+
+
+async def test_blocks_that_fill_on_the_way_travel_together_and_those_of_a_turning_point_at_once(bus: Bus) -> None:
+    seen, arrived = Folded(), asyncio.Event()
+
+    def on_message(msg: Msg) -> None:
+        seen.on_message(msg)
+        arrived.set()
+
+    await bus.subscribe(bus.subjects.to("kv", worker=W), on_message)
+    journal = KvJournal(W, 1, "m", 1, own_hashes=False)
+    kv = KvPublisher(bus, journal)
+    for block in (1, 2, 3):
+        kv.add([Stored(block - 1 or None, (block,), array("I", [block]))], at_once=False)
+    assert journal.last == (0,)
+    async with asyncio.timeout(5):
+        await arrived.wait()
+    assert (len(seen.messages), list(seen.blocks), journal.last) == (1, [1, 2, 3], (3,))
+    kv.add([Stored(3, (4,), array("I", [4]))], at_once=False)
+    kv.add([], at_once=True)
+    assert journal.last == (4,)
+    kv.add([], at_once=True)
+    assert await ask_journal(kv, bus) == [1, 2, 3, 4]
+
+
+async def ask_journal(kv: KvPublisher, bus: Bus) -> list[int]:
+    """Blocks of a snapshot."""
+    await bus.subscribe(bus.subjects.to("snapshot", worker=W), kv.on_query)
+    page = await ask(bus, SnapshotQuery(rank=0))
+    assert isinstance(page, SnapshotPage)
+    return [name for event in page.events for name in array("Q", event.hashes)]
 
 
 async def test_a_rank_that_is_not_there_has_no_answer(peer: TokenizerPeer, bus: Bus) -> None:
