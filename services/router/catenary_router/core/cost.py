@@ -2,10 +2,10 @@
 
 The rule: cost = the turn's estimated time to first token + the harm it does to others. Before its first token lie the
 prefill already queued there and its own uncached tokens. Others are harmed by the same tokens (they wait meanwhile), by
-one more sequence in every decode step, and by the blocks it takes from sessions that live there and will be back. A
-worker with more than its share of turns counts them by the square, so that a prompt everyone shares is computed on a
-second worker before the first is far busier than the others. Speed is what the worker itself reports, so a slow engine
-is simply dearer.
+one more sequence in every decode step, and by the blocks it takes from sessions that live there and will be back. The
+turns of a worker that has more than its share count by the cube of the excess, so that a prompt everyone shares is
+computed on a second worker before the first is far busier than the others. Speed is what the worker itself reports, so
+a slow engine is simply dearer.
 """
 
 from dataclasses import dataclass
@@ -38,6 +38,7 @@ class Seen:
     Attributes:
         overlap: leading blocks of the prompt it holds or will hold in a moment.
         new_tokens: prompt tokens it would have to compute.
+        charged_tokens: what of them is this turn's to pay; see `popular`.
         home_tokens: footprint of the sessions that live there.
         mean_turns: turns of the model's workers, on average.
     """
@@ -45,6 +46,7 @@ class Seen:
     worker: Worker
     overlap: int
     new_tokens: int
+    charged_tokens: float
     home_tokens: int = 0
     mean_turns: float = 0.0
 
@@ -72,7 +74,7 @@ def cost(seen: Seen, weights: Weights) -> Cost:
     worker = seen.worker
     beat = worker.beat
     per_token = ms_per_token(worker, weights)
-    own = seen.new_tokens * per_token
+    own = seen.charged_tokens * per_token
     crowd = 0.0
     if capacity := beat.kv_total * beat.block_size:
         crowd = min(2.0, (seen.home_tokens + seen.new_tokens) / capacity)
@@ -80,6 +82,6 @@ def cost(seen: Seen, weights: Weights) -> Cost:
     return Cost(
         first_token=worker.queued_tokens * per_token + own,
         harm=weights.harm * own
-        + weights.decode * (beat.decode_ms or weights.decode_ms) * worker.turns * share * share
+        + weights.decode * (beat.decode_ms or weights.decode_ms) * worker.turns * share**3
         + weights.crowding * own * crowd * crowd,
     )

@@ -17,6 +17,7 @@ from catenary_router.core.cost import Seen, Weights, ms_per_token
 from catenary_router.core.fleet import Fleet, Placed
 from catenary_router.core.homes import Homes
 from catenary_router.core.placement import Choice, Policy, choose
+from catenary_router.core.popular import Popular
 from catenary_router.core.queue import FairQueue
 from catenary_router.core.room import Entry, Limits, Room
 from catenary_router.core.sharing import Sharing
@@ -74,7 +75,8 @@ class Desk:
         self._began = now
         self._sharing = Sharing()
         self._homes = Homes()
-        self._room = Room(self.fleet, self._sharing, self._homes, weights, limits)
+        self._popular = Popular()
+        self._room = Room(self.fleet, self._sharing, self._homes, self._popular, weights=weights, limits=limits)
         self._entries: dict[str, Entry] = {}
         self._decided: OrderedDict[TurnKey, tuple[Placement, float]] = OrderedDict()
         self._placed_at: deque[float] = deque()
@@ -248,6 +250,7 @@ class Desk:
         self._sharing.placed(seen.worker.name, hashes[seen.overlap :], now)
         found = seen.overlap * place.block_size
         self._homes.placed(place.session, seen.worker.name, place.prompt_tokens, found, now)
+        self._popular.placed(place.session, hashes, now)
         self._placed_at.append(now)
 
     def _enqueue(self, entry: Entry, now: float) -> Outcome:

@@ -11,6 +11,7 @@ from catenary_protocols.bus.messages import PlaceTurn
 from catenary_router.core.cost import Seen, Weights, backlog_s
 from catenary_router.core.fleet import Fleet
 from catenary_router.core.homes import Homes
+from catenary_router.core.popular import Popular
 from catenary_router.core.sharing import Sharing
 
 
@@ -60,10 +61,13 @@ class Entry:
 class Room:
     """See the module."""
 
-    def __init__(self, fleet: Fleet, sharing: Sharing, homes: Homes, weights: Weights, limits: Limits) -> None:
+    def __init__(
+        self, fleet: Fleet, sharing: Sharing, homes: Homes, popular: Popular, *, weights: Weights, limits: Limits
+    ) -> None:
         self._fleet = fleet
         self._sharing = sharing
         self._homes = homes
+        self._popular = popular
         self._weights = weights
         self._limits = limits
 
@@ -72,12 +76,14 @@ class Room:
         place, hashes = entry.place, entry.hashes
         serving = self._fleet.serving(place)
         mean = sum(worker.turns for worker in serving) / max(1, len(serving))
+        popular, price = self._popular.shared(hashes, now)
         candidates = []
         for worker in serving:
             held = min(entry.overlap.get(worker.name, 0), len(hashes))
             overlap = self._sharing.overlap(worker.name, hashes, held, now, known=worker.name in entry.known)
             new_tokens = max(1, place.prompt_tokens - overlap * place.block_size)
-            seen = Seen(worker, overlap, new_tokens, self._homes.tokens(worker.name), mean)
+            saved = (1.0 - price) * max(0, popular - overlap) * place.block_size
+            seen = Seen(worker, overlap, new_tokens, new_tokens - saved, self._homes.tokens(worker.name), mean)
             if self._has_room(seen, place, overlap - held):
                 candidates.append(seen)
         return candidates

@@ -1,0 +1,52 @@
+"""How many sessions begin alike.
+
+The rule: a prefix that many sessions share will be asked for again on any worker that has it, so computing it once more
+is paid by all who will come, not by the one turn that happens to be first. Sessions are counted at some lengths only,
+each a quarter more than the one before, so that a turn costs some thirty steps.
+"""
+
+from collections.abc import Iterator, Sequence
+
+WINDOW_S = 30.0
+MANY = 16
+"""With so many other sessions in the window, a shared block is at half price."""
+COUNTED = 200_000
+"""Prefixes counted in a window; when there are more, the window is shorter."""
+
+
+class Popular:
+    """Counts of the present and the last window."""
+
+    def __init__(self) -> None:
+        self._now: dict[int, tuple[str, int]] = {}
+        self._before: dict[int, tuple[str, int]] = {}
+        self._turned_at = 0.0
+
+    def placed(self, session: str, hashes: Sequence[int], now: float) -> None:
+        """A turn of the session was placed."""
+        if now - self._turned_at > WINDOW_S or len(self._now) > COUNTED:
+            self._before = self._now if now - self._turned_at < 2 * WINDOW_S else {}
+            self._now, self._turned_at = {}, now
+        for end in _lengths(len(hashes)):
+            last, sessions = self._now.get(hashes[end - 1], ("", 0))
+            if last != session:
+                self._now[hashes[end - 1]] = (session, sessions + 1)
+
+    def shared(self, hashes: Sequence[int], now: float) -> tuple[int, float]:
+        """Leading blocks that are shared by many, and what one of them costs: 1 is the full price."""
+        if now - self._turned_at > 2 * WINDOW_S:
+            return 0, 1.0
+        for end in reversed(list(_lengths(len(hashes)))):
+            one = hashes[end - 1]
+            sessions = max(self._now.get(one, ("", 0))[1], self._before.get(one, ("", 0))[1])
+            if sessions > MANY // 2:
+                return end, 1.0 / (1.0 + sessions / MANY)
+        return 0, 1.0
+
+
+def _lengths(blocks: int) -> Iterator[int]:
+    """Each a quarter more than the one before."""
+    end = 1
+    while end <= blocks:
+        yield end
+        end += max(1, end // 4)
