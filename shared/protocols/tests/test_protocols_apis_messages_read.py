@@ -275,8 +275,9 @@ def test_what_a_harness_tells_the_mesh() -> None:
 
 def test_counting_reads_the_same_conversation() -> None:
     body = {"model": "m", "messages": [ASK], "system": "alpha", "tools": [TIDE], "thinking": {"type": "adaptive"}}
-    model, conversation = read_count(SEALED, json.dumps(body).encode())
-    assert (model, conversation) == ("m", API.read(json.dumps({**body, "max_tokens": 1}).encode()).conversation)
+    counted = read_count(SEALED, json.dumps(body).encode())
+    asked = API.read(json.dumps({**body, "max_tokens": 1}).encode())
+    assert (counted.model, counted.conversation) == (asked.model, asked.conversation)
 
 
 BAD: list[tuple[dict[str, Any], str]] = [

@@ -66,9 +66,9 @@ class Commands:
             case Attach():
                 self._attach(command, msg)
             case CountTokens():
-                self._answer(msg, self._count(command))
+                self._once_loaded(command, lambda: self._answer(msg, self._count(command)))
 
-    def _once_loaded(self, request: TurnRequest, take: Callable[[], None]) -> None:
+    def _once_loaded(self, request: TurnRequest | CountTokens, take: Callable[[], None]) -> None:
         """A model that a worker has just announced is loaded first; one that nobody has is refused at once."""
         card = self._directory.current(request.model)
         if card is None:

@@ -63,10 +63,10 @@ def read_messages(sealed: Sealed, body: bytes) -> MessagesDraft:
     )
 
 
-def read_count(sealed: Sealed, body: bytes) -> tuple[str, Conversation]:
-    """Model and conversation of a request to count tokens; raises `RequestError`."""
+def read_count(sealed: Sealed, body: bytes) -> Draft:
+    """The draft of a request to count tokens, which will not run; raises `RequestError`."""
     request = read(_count, body)
-    return request.model, _conversation(request, sealed)
+    return Draft(model=request.model, conversation=_conversation(request, sealed), sampling=Sampling())
 
 
 def _conversation(request: CountRequest, sealed: Sealed) -> Conversation:
