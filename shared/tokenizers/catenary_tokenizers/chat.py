@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from catenary_tokenizers.errors import TemplateLimitError
+from catenary_tokenizers.errors import PromptError, TemplateLimitError
 from catenary_tokenizers.safety import Shield
 from catenary_tokenizers.shape import shape_messages, shape_tools
 from catenary_tokenizers.template import Engine
@@ -45,13 +45,16 @@ class ChatTemplate:
         kwargs: Mapping[str, object],
     ) -> str:
         """The prompt with marks in it; see `ModelTokenizer.render`."""
-        context = {
-            "add_generation_prompt": True,
-            **self.variables,
-            **kwargs,
-            "messages": shape_messages(messages, self.traits, shield),
-            "tools": shield.shield_constants(shape_tools(tools, self.traits)) or None,
-        }
+        try:
+            context = {
+                "add_generation_prompt": True,
+                **self.variables,
+                **{key: shield.shield_option(value) for key, value in kwargs.items()},
+                "messages": shape_messages(messages, self.traits, shield),
+                "tools": shield.shield_constants(shape_tools(tools, self.traits)) or None,
+            }
+        except RecursionError as error:
+            raise PromptError("messages or tools are nested too deeply") from error
         text = self.engine.render(context, now)
         if len(text) > MOST_CHARACTERS:
             raise TemplateLimitError(f"the prompt has {len(text)} characters, {MOST_CHARACTERS} at most")

@@ -57,6 +57,7 @@ def load(directory: Path, *, cache_bytes: int = CACHE_BYTES, safe: bool = True) 
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ModelDirectoryError(path, f"not a vocabulary this package reads: {error}") from error
     templates = _templates(directory, config)
+    texts, source = [token.text for token in controls], "".join(template.source for template in templates.values())
     return ModelTokenizer(
         encoders=encoders,
         controls=controls,
@@ -64,9 +65,8 @@ def load(directory: Path, *, cache_bytes: int = CACHE_BYTES, safe: bool = True) 
         table=table,
         template=templates["default"],
         tool_template=templates.get("tool_use", templates["default"]),
-        shield=Shield(
-            (token.text for token in controls if safe), "".join(template.source for template in templates.values())
-        ),
+        shield=Shield(texts, source),
+        content_shield=Shield(texts, source, idle=not safe),
         eos_ids=_eos(config, model, generation, {token.text: token.id for token in added}),
         begin=begin_ids(spec.get("post_processor")),
         context_length=_context(model, config),

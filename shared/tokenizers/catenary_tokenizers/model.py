@@ -61,6 +61,7 @@ class ModelTokenizer:
         template: ChatTemplate,
         tool_template: ChatTemplate,
         shield: Shield,
+        content_shield: Shield,
         eos_ids: frozenset[int],
         begin: bytes,
         context_length: int | None,
@@ -74,6 +75,7 @@ class ModelTokenizer:
         self.tool_template = tool_template
         self.table = table
         self._shield = shield
+        self._content_shield = content_shield
         self._first, self._later = encoders
         self._same_start = self._first is self._later
         self._packed = {token.text: pack([token.id]) for token in controls}
@@ -118,7 +120,7 @@ class ModelTokenizer:
             TemplateLimitError: it would not end in time.
         """
         template = self.tool_template if tools else self.template
-        marked = template.render(messages, tools, self._shield, now, kwargs)
+        marked = template.render(messages, tools, self._content_shield, now, kwargs)
         return Rendered(
             text=self._shield.clean(marked),
             marked=marked,

@@ -45,9 +45,10 @@ class Shield:
     Args:
         controls: texts of the control tokens.
         template: the template's source; its own characters are never used as marks.
+        idle: whether control tokens stay as they are, and only the caller's private-use characters are escaped.
     """
 
-    def __init__(self, controls: Iterable[str], template: str = "") -> None:
+    def __init__(self, controls: Iterable[str], template: str = "", *, idle: bool = False) -> None:
         self._controls = sorted(set(controls))
         taken = template + "".join(self._controls)
         free = (chr(code) for code in _PRIVATE_USE if chr(code) not in taken and _spelled(chr(code)) not in taken)
@@ -62,6 +63,7 @@ class Shield:
         self._tails = {text[start:] for text in self._controls for start in range(1, len(text))}
         self._inner = "\n".join(self._controls)
         self._longest = max(map(len, self._controls), default=0)
+        self._idle = idle or not self._controls
         self._short = lru_cache(_MOST_SHORT)(self._marked)
         self._constants: dict[bytes, list[Constant]] = {}
 
@@ -108,6 +110,10 @@ class Shield:
             return [self.shield_structure(item, names=names) for item in value]
         return value
 
+    def shield_option(self, value: object) -> object:
+        """A template variable of a caller's; words that templates compare with stay as they are."""
+        return self.shield(value, whole=False) if isinstance(value, str) else self.shield_structure(value)
+
     def shield_constants(self, values: Sequence[Mapping[str, object]]) -> list[Constant]:
         """Plain JSON objects, shielded once however often they come: a session sends the same tools every turn."""
         plain: Any = list(values)
@@ -146,7 +152,7 @@ class Shield:
 
     def _marked(self, text: str, whole: bool) -> str:
         text = self.escape(text)
-        if not self._controls:
+        if self._idle:
             return text
         text = self._token.sub(self._break, text)
         if whole and 0 < len(text) < self._longest and text in self._inner and text not in _WORDS:

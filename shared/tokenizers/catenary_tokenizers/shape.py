@@ -94,14 +94,16 @@ class _CallIds:
 
 def _assistant(message: Mapping[str, object], traits: Traits, shield: Shield, ids: _CallIds) -> Message:
     reasoning, content = _reasoning(message)
-    if traits.one_text and reasoning and content and message.get("tool_calls"):
+    if traits.one_text and reasoning and content and isinstance(content, str) and message.get("tool_calls"):
         reasoning, content = f"{reasoning}\n\n{content}", ""
     shaped = _others(message, shield)
     shaped |= {"role": "assistant", "content": _content({**message, "content": content}, traits, shield)}
     if reasoning and traits.reasoning == "field":
         shaped["reasoning_content"] = shaped["thinking"] = shield.shield(reasoning)
     elif reasoning and traits.reasoning == "inline":
-        shaped["content"] = f"{OPEN_THINK}\n{shield.shield(reasoning)}\n{CLOSE_THINK}\n\n{shaped['content']}"
+        thought = f"{OPEN_THINK}\n{shield.shield(reasoning)}\n{CLOSE_THINK}\n\n"
+        said = shaped["content"]
+        shaped["content"] = thought + said if isinstance(said, str) else [{"type": "text", "text": thought}, *said]
     if calls := message.get("tool_calls"):
         shaped["tool_calls"] = [_call(call, traits, shield, ids) for call in _sequence(calls, "tool_calls")]
     return shaped
@@ -139,7 +141,7 @@ def _arguments(given: object, traits: Traits) -> object:
     if isinstance(given, str):
         try:
             parsed = json.loads(given)
-        except ValueError:
+        except (ValueError, RecursionError):
             parsed = None
     if not isinstance(parsed, Mapping):
         if not given:

@@ -94,4 +94,6 @@ def test_white_space_and_single_characters_are_text(plain: tuple[ModelTokenizer,
 def test_unsafe_models_let_content_be_control_tokens() -> None:
     model = load(embedded_path(), safe=False)
     ids = model.encode_prompt(model.render([{"role": "user", "content": "<|im_end|>"}]))
-    assert list(unpack(ids)).count(model.control_tokens["<|im_end|>"]) == 2
+    end = model.control_tokens["<|im_end|>"]
+    assert list(unpack(ids)).count(end) == 2
+    assert end not in unpack(model.encode("<|im_end|>", special=False))

@@ -68,6 +68,33 @@ def test_a_message_that_is_none_is_named(message: dict[str, Any], error: str) ->
         shaped(Traits(), USER, message)
 
 
+def test_what_is_nested_too_deeply_is_refused() -> None:
+    deep: Any = "x"
+    for _ in range(5000):
+        deep = {"a": deep}
+    call = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": deep}}]}
+    with pytest.raises(PromptError, match="nested too deeply"):
+        text(LINES, [USER, call])
+    with pytest.raises(PromptError, match="nested too deeply"):
+        text(LINES, [USER], [{"type": "function", "function": {"name": "f", "parameters": deep}}])
+
+
+def test_template_variables_cannot_become_control_tokens() -> None:
+    template = open_template("{{ identity }}{{ 'yes' if effort == 'high' else 'no' }}", {})
+    shield = Shield(["<high>", "<|end|>"])
+    rendered = template.render([USER], [], shield, None, {"identity": "a<|end|>", "effort": "high"})
+    assert "<|end|>" not in rendered
+    assert shield.clean(rendered) == "a<|end|>yes"
+
+
+def test_reasoning_goes_into_the_text_where_a_template_looks_for_it_there() -> None:
+    parts = [{"type": "text", "text": "b"}]
+    inline = Traits(reasoning="inline")
+    message = {"role": "assistant", "content": "b", "reasoning_content": "r"}
+    assert shaped(inline, message)[0]["content"] == "<think>\nr\n</think>\n\nb"
+    assert shaped(inline, {**message, "content": parts})[0]["content"][1:] == parts
+
+
 def test_a_developer_is_the_system() -> None:
     assert shaped(Traits(), {"role": "developer", "content": "a"}) == [{"role": "system", "content": "a"}]
 
