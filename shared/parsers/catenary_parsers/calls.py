@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from catenary_parsers.lexer import Literals, Source, accept, skip_space, until
+from catenary_parsers.lexer import Source, accept, literals, skip_space, until
 from catenary_parsers.strings import escaped, read_string
 from catenary_parsers.values import JSON, PYTHON, Dialect, json_of, scan_value
 
@@ -139,19 +139,19 @@ class HeaderCalls:
         """The call's marker stands here; or, where it has none, anything at all."""
         if not self.opens:
             return scope.first
-        found = yield from accept(src, Literals(self.opens))
+        found = yield from accept(src, literals(*self.opens))
         src.unread(found)
         return bool(found)
 
     def read(self, src: Source, sink: Sink, scope: Scope) -> Steps[str]:
         """Read one call."""
-        yield from accept(src, Literals(self.opens))
+        yield from accept(src, literals(*self.opens))
         yield from skip_space(src)
-        yield from accept(src, Literals(self.lead))
+        yield from accept(src, literals(*self.lead))
         yield from skip_space(src)
         header: list[str] = []
-        ends = Literals(
-            (*self.separators, *self.id_separators, *self.close, *scope.closers.all, *self.fences, "{", *_SPACES)
+        ends = literals(
+            *self.separators, *self.id_separators, *self.close, *scope.closers.all, *self.fences, "{", *_SPACES
         )
         stop = yield from until(src, ends, header.append)
         found = self.header.fullmatch("".join(header))
@@ -160,17 +160,17 @@ class HeaderCalls:
         call_id = found.group() if found.re.groupindex.get("id") and found["id"] else ""
         src.unread(stop)
         yield from skip_space(src)
-        if (yield from accept(src, Literals(self.id_separators))):
+        if (yield from accept(src, literals(*self.id_separators))):
             pieces: list[str] = []
-            stop = yield from until(src, Literals((*self.separators, "{", *_SPACES)), pieces.append)
+            stop = yield from until(src, literals(*self.separators, "{", *_SPACES), pieces.append)
             src.unread(stop)
             call_id = "".join(pieces)
             yield from skip_space(src)
-        separator = yield from accept(src, Literals(self.separators))
+        separator = yield from accept(src, literals(*self.separators))
         yield from skip_space(src)
-        fence = yield from accept(src, Literals(self.fences))
+        fence = yield from accept(src, literals(*self.fences))
         char = yield from skip_space(src)
-        if fence and (yield from accept(src, Literals(self.fences))):
+        if fence and (yield from accept(src, literals(*self.fences))):
             char = yield from skip_space(src)
         if char in ("{", '"'):
             sink.begin(found["name"], call_id)
@@ -182,7 +182,7 @@ class HeaderCalls:
             sink.begin(found["name"], call_id)
             scope.complete(src, sink)
         else:
-            closed = yield from accept(src, Literals((*self.close, *scope.closers.all)))
+            closed = yield from accept(src, literals(*self.close, *scope.closers.all))
             if not closed:
                 return "no arguments behind the name"
             src.unread(closed)
@@ -190,9 +190,9 @@ class HeaderCalls:
             scope.complete(src, sink)
         if fence:
             yield from skip_space(src)
-            yield from accept(src, Literals(("```",)))
+            yield from accept(src, literals("```"))
         yield from skip_space(src)
-        yield from accept(src, Literals(self.close))
+        yield from accept(src, literals(*self.close))
         return ""
 
 
@@ -253,7 +253,7 @@ class _AtKeyword:
             self._sink.arguments("".join(self._held))
 
 
-_NAME_ENDS = Literals(("(", ")", "[", "]", "{", "}", ",", "=", '"', "'", "<", ":", *_SPACES))
+_NAME_ENDS = literals("(", ")", "[", "]", "{", "}", ",", "=", '"', "'", "<", ":", *_SPACES)
 
 
 def _nowhere(_: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Iterable
+from functools import lru_cache
 from typing import TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -108,6 +109,12 @@ class Literals:
         return max((x for x in self.all if text.startswith(x)), key=len, default="")
 
 
+@lru_cache(maxsize=4096)
+def literals(*words: str) -> Literals:
+    """The set of these literals, made once."""
+    return Literals(words)
+
+
 def _alternatives(words: Iterable[str]) -> str:
     tails: dict[str, list[str]] = {}
     for word in sorted(words):
@@ -122,9 +129,9 @@ def _alternatives(words: Iterable[str]) -> str:
     return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
 
 
-def until(src: Source, literals: Literals, emit: Callable[[str], None]) -> Steps[str]:
-    """Emit text up to the next of `literals` and return that literal; an empty string at the end of all text."""
-    search = literals.search
+def until(src: Source, sought: Literals, emit: Callable[[str], None]) -> Steps[str]:
+    """Emit text up to the next of `sought` and return that literal; an empty string at the end of all text."""
+    search = sought.search
     while True:
         buf = src.buf
         found = search(buf, src.pos)
@@ -141,8 +148,8 @@ def until(src: Source, literals: Literals, emit: Callable[[str], None]) -> Steps
             emit(buf[src.pos : start])
             src.pos = start
         literal = buf[start:end]
-        if src.ended and literal not in literals.all:
-            literal = literals.longest_in(literal)
+        if src.ended and literal not in sought.all:
+            literal = sought.longest_in(literal)
             if not literal:
                 if not src.natural and not buf[start].isalnum():
                     src.pos = len(buf)  # the piece of a marker that the output was cut in
@@ -150,23 +157,23 @@ def until(src: Source, literals: Literals, emit: Callable[[str], None]) -> Steps
                 emit(buf[start])
                 src.pos = start + 1
                 continue
-        if literals.settled(literal, src, end):
+        if sought.settled(literal, src, end):
             src.pos = start + len(literal)
             return literal
         yield
 
 
-def accept(src: Source, literals: Literals) -> Steps[str]:
-    """Read one of `literals` if it stands here, else nothing."""
+def accept(src: Source, sought: Literals) -> Steps[str]:
+    """Read one of `sought` if it stands here, else nothing."""
     while True:
-        found = literals.match(src.buf, src.pos)
+        found = sought.match(src.buf, src.pos)
         if found is None and src.pos < len(src.buf):
             return ""
         if found is not None:
             literal = found.group()
             if src.ended:
-                literal = literals.longest_in(literal)
-            if literals.settled(literal, src, found.end()):
+                literal = sought.longest_in(literal)
+            if sought.settled(literal, src, found.end()):
                 src.pos += len(literal)
                 return literal
         if src.ended:
@@ -191,8 +198,8 @@ END = "\0"
 _MAX_SPACE = 256
 
 
-def ahead(src: Source, offset: int, literals: Literals) -> Steps[tuple[str, int]]:
-    """Which of `literals` stands `offset` characters ahead, white space aside, and the offset behind it.
+def ahead(src: Source, offset: int, sought: Literals) -> Steps[tuple[str, int]]:
+    """Which of `sought` stands `offset` characters ahead, white space aside, and the offset behind it.
 
     Nothing is read. Where none stands the literal is empty; where the text ends before one is whole, it is `END`. More
     white space than any model writes between two tags counts as text.
@@ -205,10 +212,10 @@ def ahead(src: Source, offset: int, literals: Literals) -> Steps[tuple[str, int]
         if offset - first > _MAX_SPACE:
             return "", offset
         at = src.pos + offset
-        partial = literals.match(src.buf, at)
+        partial = sought.match(src.buf, at)
         if partial is None and at < len(src.buf):
             return "", offset
-        if partial is not None and literals.settled(partial.group(), src, partial.end()):
+        if partial is not None and sought.settled(partial.group(), src, partial.end()):
             return partial.group(), offset + len(partial.group())
         if src.ended:
             return END, offset

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from catenary_parsers.coerce import type_of
 from catenary_parsers.registry import format_named, reasoning_named
+from catenary_parsers.schema import type_of
 from catenary_parsers.values import JSON, PYTHON
 
 if TYPE_CHECKING:

@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from catenary_parsers.calls import read_arguments
-from catenary_parsers.coerce import ANY, TEXT, Kind, convert, kind_of, required_of
-from catenary_parsers.lexer import END, SPACE, Literals, accept, ahead, at_least, skip_space, until
+from catenary_parsers.coerce import convert, nested
+from catenary_parsers.lexer import END, SPACE, accept, ahead, at_least, literals, skip_space, until
+from catenary_parsers.schema import ANY, TEXT, Kind, Types
 from catenary_parsers.strings import escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from catenary_parsers.coerce import Kind
     from catenary_parsers.grammar import Scope
     from catenary_parsers.lexer import Source, Steps
     from catenary_parsers.sink import Sink
@@ -55,6 +53,11 @@ class TagCalls:
     """Whether one newline on each side of a value belongs to the tags."""
 
     @property
+    def nests(self) -> bool:
+        """Whether parameters have tags of their own names, and values may be such tags again."""
+        return any("{name}" in close for close in self.param_close)
+
+    @property
     def opens(self) -> tuple[str, ...]:
         """Literals that begin a call."""
         return (self.call.open,) if self.call.open else ()
@@ -63,21 +66,21 @@ class TagCalls:
         """The call's tag stands here; or, where it has none, anything at all."""
         if not self.call.open:
             return scope.first
-        found = yield from accept(src, Literals(self.opens))
+        found = yield from accept(src, literals(*self.opens))
         src.unread(found)
         return bool(found)
 
     def read(self, src: Source, sink: Sink, scope: Scope) -> Steps[str]:
         """Read one call."""
-        yield from accept(src, Literals(self.opens))
+        yield from accept(src, literals(*self.opens))
         head = yield from (self._head(src, self.call) if self.call.open else self._bare_name(src, scope))
         if head is None or not head["name"].strip(_QUOTES):
             return "no name"
         name = head["name"].strip(_QUOTES)
         call_id = head.groupdict().get("id") or ""
-        parameters = scope.tools.get(name)
+        types = Types(scope.tools.get(name))
         call_close = self.call_close or tuple(scope.closers.all)
-        tags = Literals((self.param.open, *call_close, *self.json_open))
+        tags = literals(self.param.open, *call_close, *self.json_open)
         given: list[str] = []
         while True:
             char = yield from skip_space(src)
@@ -85,7 +88,7 @@ class TagCalls:
             if not given and (tag or char in ("{", "")) and not sink.is_open:
                 sink.begin(name, call_id)
             if tag == self.param.open:
-                reason = yield from self._param(src, sink, scope, parameters, given)
+                reason = yield from self._param(src, sink, scope, types, given)
             elif tag in call_close:
                 return _finish(src, sink, scope, given)
             elif (char == "{" or tag in self.json_open) and not given:
@@ -94,7 +97,7 @@ class TagCalls:
                     scope.complete(src, sink)
                     yield from self._ending(src)
                     return ""
-            elif not char and src.natural and required_of(parameters) <= set(given):
+            elif not char and src.natural and types.required <= set(given):
                 return _finish(src, sink, scope, given)
             else:
                 return "the text ends in a call" if not char else f"{char!r} where a tag should be"
@@ -102,42 +105,39 @@ class TagCalls:
                 return reason
 
     def _ending(self, src: Source) -> Steps[None]:
-        for literals in (self.json_close, self.call_close):
+        for group in (self.json_close, self.call_close):
             yield from skip_space(src)
-            yield from accept(src, Literals(literals))
+            yield from accept(src, literals(*group))
 
     def _head(self, src: Source, tag: Tag) -> Steps[re.Match[str] | None]:
         pieces: list[str] = []
-        stop = yield from until(src, Literals((tag.end, "\n")), pieces.append)
+        stop = yield from until(src, literals(tag.end, "\n"), pieces.append)
         return tag.says.fullmatch("".join(pieces)) if stop == tag.end else None
 
     def _bare_name(self, src: Source, scope: Scope) -> Steps[re.Match[str] | None]:
         yield from skip_space(src)
         pieces: list[str] = []
-        ends = Literals((self.param.open, *scope.closers.all, *SPACE))
+        ends = literals(self.param.open, *scope.closers.all, *SPACE)
         stop = yield from until(src, ends, pieces.append)
         src.unread(stop)
         return self.call.says.fullmatch("".join(pieces)) if stop or src.natural else None
 
-    def _param(
-        self, src: Source, sink: Sink, scope: Scope, parameters: Mapping[str, object] | None, given: list[str]
-    ) -> Steps[str]:
+    def _param(self, src: Source, sink: Sink, scope: Scope, types: Types, given: list[str]) -> Steps[str]:
         head = yield from self._head(src, self.param)
         if head is None:
             return "a parameter without a name"
         key = head["name"].strip(_QUOTES)
         if self.value_open:
             yield from skip_space(src)
-            yield from accept(src, Literals(self.value_open))
+            yield from accept(src, literals(*self.value_open))
         sink.arguments(f"{', ' if given else '{'}{json.dumps(key, ensure_ascii=False)}: ")
         given.append(key)
-        kind = _kind(head.groupdict().get("string"), parameters, key)
-        value = _Value(sink, kind, key, trim=self.trim)
+        value = _Value(sink, self, key, types, head.groupdict().get("string"))
         if self.trim and (yield from at_least(src, 1)) and src.buf[src.pos] == "\n":
             src.pos += 1
         closes = tuple(close.replace("{name}", key) for close in self.param_close)
-        implied = self.call_close and (self.param.open, *self.call_close)
-        candidates = Literals((*closes, *implied))
+        implied = (self.param.open, *(self.call_close or scope.closers.all)) if closes == self.param_close else ()
+        candidates = literals(*closes, *implied)
         while True:
             mark = yield from until(src, candidates, value.write)
             if not mark:
@@ -145,7 +145,7 @@ class TagCalls:
             if mark in closes:
                 ends = yield from self._closes(src, scope)
             else:
-                ends = yield from self._is_implied(src, scope, mark, parameters, given)
+                ends = yield from self._is_implied(src, scope, mark, types, given)
                 if ends:
                     src.unread(mark)
             if ends:
@@ -156,41 +156,41 @@ class TagCalls:
     def _closes(self, src: Source, scope: Scope) -> Steps[bool]:
         """Whether what follows a parameter's closing tag fits the grammar."""
         call_close = self.call_close or tuple(scope.closers.all)
-        mark, offset = yield from ahead(src, 0, Literals((self.param.open, *call_close)))
+        mark, offset = yield from ahead(src, 0, literals(self.param.open, *call_close))
         if not mark or mark in {END, self.param.open} or not self.call_close or not scope.wrapped:
             return bool(mark)
         mark, _ = yield from ahead(src, offset, scope.follow)
         return bool(mark)
 
-    def _is_implied(
-        self, src: Source, scope: Scope, mark: str, parameters: Mapping[str, object] | None, given: list[str]
-    ) -> Steps[bool]:
+    def _is_implied(self, src: Source, scope: Scope, mark: str, types: Types, given: list[str]) -> Steps[bool]:
         """Whether a tag within a value stands where the value's own closing tag was forgotten."""
-        if mark in self.call_close:
+        if mark == self.param.open:
+            names = [name + self.param.end for name in types.names if name not in given]
+            following, _ = yield from ahead(src, 0, literals(*names))
+            return bool(following) and following != END
+        if self.call_close:
             following, _ = yield from ahead(src, 0, scope.closers)
-            return scope.wrapped and following in scope.closers.all
-        properties = (parameters or {}).get("properties")
-        if not isinstance(properties, dict):
-            return False
-        names = [name for name in properties if name not in given]
-        following, _ = yield from ahead(src, 0, Literals(name + self.param.end for name in names))
-        return bool(following) and following != END
+            return scope.wrapped and bool(following) and following != END
+        following, _ = yield from ahead(src, 0, scope.follow)
+        return bool(following) and src.natural >= (following == END)
 
 
 class _Value:
     """A parameter's value on its way to JSON."""
 
-    __slots__ = ("_held", "_key", "_kind", "_newline", "_seen", "_sink", "_streams", "_trim")
+    __slots__ = ("_held", "_key", "_kind", "_nests", "_newline", "_seen", "_sink", "_streams", "_trim", "_types")
 
-    def __init__(self, sink: Sink, kind: Kind, key: str, *, trim: bool) -> None:
+    def __init__(self, sink: Sink, tags: TagCalls, key: str, types: Types, said: str | None) -> None:
         self._sink = sink
-        self._kind = kind
         self._key = key
-        self._trim = trim
+        self._types = types
+        self._kind = _kind(said, types, key)
+        self._trim = tags.trim
+        self._nests = tags.param.open if tags.nests else ""
         self._newline = ""
         self._held: list[str] = []
         self._seen = False
-        self._streams = kind.is_text
+        self._streams = self._kind.is_text
         if self._streams:
             sink.arguments('"')
 
@@ -209,7 +209,7 @@ class _Value:
         if not self._seen:
             first = piece.lstrip(SPACE)[:1]
             self._seen = bool(first)
-            if first and not self._kind.may_begin(first):
+            if first and not self._kind.may_begin(first) and not self._nests.startswith(first):
                 self._streams = True
                 self._sink.arguments(f'"{escaped("".join(self._held))}')
                 if "string" not in self._kind.types:
@@ -220,7 +220,9 @@ class _Value:
         if self._streams:
             self._sink.arguments('"')
             return
-        written, converted = convert("".join(self._held), self._kind)
+        text = "".join(self._held)
+        inner = self._nests and nested(text, self._nests, self._types.parameter(self._key), self._types)
+        written, converted = (inner, True) if inner else convert(text, self._kind)
         self._sink.arguments(written)
         if not converted:
             self._sink.unconverted.append(self._key)
@@ -229,11 +231,11 @@ class _Value:
 _QUOTES = " \t\"'"
 
 
-def _kind(said: str | None, parameters: Mapping[str, object] | None, key: str) -> Kind:
+def _kind(said: str | None, types: Types, key: str) -> Kind:
     """What the value may be: the tag's own word on it goes before the schema."""
     match said:
         case None:
-            return kind_of(parameters, key)
+            return types.kind(types.parameter(key))
         case "true" | "string":
             return TEXT
         case "false":

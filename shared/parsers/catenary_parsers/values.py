@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from catenary_parsers.lexer import SPACE, Literals, Source, accept, finish
+from catenary_parsers.lexer import SPACE, Source, accept, finish, literals
 from catenary_parsers.strings import escaped, json_string, plain_string, python_string
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def scan_value(  # noqa: C901, PLR0912, PLR0915 - one loop over a table of state
         closers.append("=)")
         out("{")
         state, equals = _KEY, "="
-    quotes = Literals((dialect.quote,)) if dialect.quote else None
+    quotes = literals(dialect.quote) if dialect.quote else None
     token = _TOKEN.match
     while True:
         found = token(src.buf, src.pos)

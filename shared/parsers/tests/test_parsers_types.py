@@ -5,7 +5,8 @@ import json
 from typing import Any
 
 import pytest
-from catenary_parsers.coerce import ANY, TEXT, Kind, convert, kind_of, number, required_of
+from catenary_parsers.coerce import convert, nested, number
+from catenary_parsers.schema import ANY, TEXT, Kind, Types
 from catenary_parsers.values import JSON, MAX_DEPTH, PYTHON, json_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,6 +62,7 @@ def test_depth_is_limited_so_that_no_reader_overflows() -> None:
         ("5.0", ("integer",), "5.0"),
         ("TRUE", ("boolean",), "true"),
         ("None", ("null", "integer"), "null"),
+        ("None", ("null", "string"), '"None"'),
         (" 4\n", ("integer",), "4"),
         ("[1, 'a']", ("array",), '[1, "a"]'),
         ('{"a": 1,}', ("object",), '{"a": 1}'),
@@ -143,27 +145,55 @@ SCHEMA = {
         ("rows", {"array"}),
         ("empty", set(ANY.types)),
         ("broken", set(ANY.types)),
-        ("x_1", {"integer"}),
-        ("undeclared", {"string"}),
+        ("x_1", set(ANY.types)),
+        ("undeclared", set(ANY.types)),
     ],
 )
 def test_a_schema_says_what_a_value_may_be(key: str, types: set[str]) -> None:
-    assert kind_of(SCHEMA, key).types == types
+    assert _kind(SCHEMA, key).types == types
 
 
 def test_additional_properties_have_their_schema() -> None:
-    assert kind_of({"additionalProperties": {"type": "integer"}}, "x").types == {"integer"}
-    assert kind_of({"additionalProperties": True}, "x") == TEXT
-    assert kind_of(None, "x") == TEXT
+    assert _kind({"additionalProperties": {"type": "integer"}}, "x").types == {"integer"}
+    assert _kind({"additionalProperties": True}, "x") == TEXT
+    assert _kind(None, "x") == _kind({"properties": {}}, "x") == TEXT
 
 
 def test_an_enum_decides_by_its_members() -> None:
-    choice = kind_of({"properties": {"x": {"enum": [1, "1.5", None]}}}, "x")
+    choice = _kind({"properties": {"x": {"enum": [1, "1.5", None]}}}, "x")
     assert convert("1", choice) == ("1", True)
     assert convert("1.5", choice) == ('"1.5"', True)
     assert convert("null", choice) == ("null", True)
 
 
 def test_required_parameters_are_those_the_schema_lists() -> None:
-    assert required_of(SCHEMA) == {"plain"}
-    assert required_of(None) == required_of({"required": "plain"}) == frozenset()
+    assert Types(SCHEMA).required == {"plain"}
+    assert Types(None).required == Types({"required": "plain"}).required == frozenset()
+
+
+def test_a_schema_that_doubles_at_each_level_is_read_in_no_time() -> None:
+    schema: dict[str, Any] = {"type": "integer"}
+    for _ in range(60):
+        schema = {"anyOf": [schema, schema]}
+    assert _kind({"properties": {"x": schema}}, "x").types == {"integer"}
+
+
+def test_values_made_of_tags_are_objects_and_lists() -> None:
+    types = Types(
+        {
+            "properties": {
+                "o": {"properties": {"n": {"type": "integer"}, "l": {"type": "array", "items": {"type": "integer"}}}},
+                "x": {},
+            }
+        }
+    )
+    text = "<n>1</n>\n<l><a>2</a><b>3</b></l><s>4</s>"
+    assert nested(text, "<", types.parameter("o"), types) == '{"n": 1, "l": [2, 3], "s": "4"}'
+    assert nested("<item>a</item><item>b</item>", "<", types.parameter("x"), types) == '["a", "b"]'
+    assert nested("<a>1</a> and text", "<", types.parameter("o"), types) == ""
+    assert nested("text", "<", None, types) == ""
+
+
+def _kind(schema: Any, key: str) -> Kind:
+    types = Types(schema)
+    return types.kind(types.parameter(key))
