@@ -12,6 +12,7 @@ from catenary_frontend.edge import Edge, mark
 from catenary_frontend.errors import HANDLERS
 from catenary_frontend.openapi import CHAT_OPERATION, MODEL_OPERATION, MODELS_OPERATION, document
 from catenary_frontend.routes.models import list_endpoint, one_endpoint
+from catenary_frontend.routes.responses import add_responses
 from catenary_frontend.routes.turns import turn_endpoint
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -21,6 +22,7 @@ def make_app(edge: Edge, version: str) -> App:
     """The app of one frontend."""
     api = FastAPI(title="Catenary", version=version, exception_handlers=dict[Any, Any](HANDLERS))
     api.add_api_route(CHAT.path, turn_endpoint(CHAT, edge), methods=["POST"], openapi_extra=CHAT_OPERATION)
+    add_responses(api, edge)
     api.add_api_route("/v1/models", list_endpoint(edge), methods=["GET"], openapi_extra=MODELS_OPERATION)
     api.add_api_route("/v1/models/{model:path}", one_endpoint(edge), methods=["GET"], openapi_extra=MODEL_OPERATION)
     document(api)

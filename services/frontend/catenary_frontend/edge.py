@@ -13,7 +13,9 @@ from starlette.types import Scope
 from catenary_frontend.auth import Keys
 from catenary_frontend.catalog import Catalog
 from catenary_frontend.outlet import Send, Spawn
+from catenary_frontend.sealing import Sealer
 from catenary_frontend.settings import FrontendSettings
+from catenary_frontend.stored import StoredResponses
 from catenary_frontend.turns import OpenTurns
 
 _RAW_SEND = "catenary.send"
@@ -33,6 +35,8 @@ class Edge:
     turns: OpenTurns
     catalog: Catalog
     keys: Keys
+    sealer: Sealer
+    stored: StoredResponses
     spawn: Spawn
 
 

@@ -2,11 +2,13 @@
 
 A stream's status line is held until the mesh has taken or refused the turn, and no longer than `hold_s`, so that a
 refusal is an honest HTTP status. An answer that is not streamed sends everything at the end, through the same encoder.
+An answer that is to be kept is kept before its end goes out: whoever has seen the end can refer to it, anywhere.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from catenary_protocols.apis.api import Api, Encoder
 from catenary_protocols.errors import ErrorInfo
@@ -15,7 +17,7 @@ from catenary_protocols.turn_events import Failed, Finished, TurnEvent
 from catenary_frontend.account import Account
 from catenary_frontend.errors import headers_for, status_of
 from catenary_frontend.metrics import SLOW_READERS
-from catenary_frontend.outlet import Headers, Outlet
+from catenary_frontend.outlet import Headers, Outlet, Spawn
 
 _STREAM_HEADERS: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -27,26 +29,48 @@ _CANCELLED = ErrorInfo(code="cancelled", message="the turn was cancelled")
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long things may take, in seconds."""
+    """How long things may take, in seconds. `resume_s`: a client that left a kept answer may come back that long."""
 
     hold_s: float
     heartbeat_s: float
+    resume_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Where a whole answer goes beside its client. `spawn` runs it."""
+
+    put: Callable[[bytes], Awaitable[None]]
+    spawn: Spawn
 
 
 class Exchange:
     """`turns.Client` over HTTP. `stop` cancels the turn when the client does not want it any more."""
 
-    __slots__ = ("_account", "_api", "_clock", "_encoder", "_hold", "_outlet", "_pace", "_stop", "_wrote_at")
+    __slots__ = (
+        "_account",
+        "_api",
+        "_clock",
+        "_encoder",
+        "_hold",
+        "_keep",
+        "_left_at",
+        "_outlet",
+        "_pace",
+        "_stop",
+        "_wrote_at",
+    )
 
     def __init__(
         self,
         *,
-        api: Api,
+        api: Api[Any],
         encoder: Encoder,
         outlet: Outlet,
         account: Account,
         pace: Pace,
         stop: Callable[[str], None],
+        keep: Keep | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         self._api = api
@@ -55,18 +79,35 @@ class Exchange:
         self._account = account
         self._pace = pace
         self._stop = stop
+        self._keep = keep
+        self._left_at = 0.0
         self._clock = loop.time
         self._wrote_at = loop.time()
         self._hold = loop.call_later(pace.hold_s, self._open) if account.stream else None
 
     def deliver(self, events: Sequence[TurnEvent], *, ended: bool) -> None:
         """Write what these events say to the client."""
-        if self._outlet.ended:
+        if self._account.settled:
+            return
+        if self._keep is not None and ended and _worth_keeping(events[-1]):
+            if len(events) > 1:
+                self.deliver(events[:-1], ended=False)
+            self._keep.spawn(self._keep_then_end(self._keep, events[-1]), "keep")
             return
         self._account.note(events)
-        data = self._encoder.feed(events)
-        error = _error_of(events[-1]) if ended else None
-        if error is not None and not self._outlet.started:
+        self._write(self._encoder.feed(events), _error_of(events[-1]) if ended else None, ended=ended)
+
+    async def _keep_then_end(self, keep: Keep, end: TurnEvent) -> None:
+        self._account.note((end,))
+        data = self._encoder.feed((end,))
+        await keep.put(self._encoder.body())
+        if not self._account.settled:
+            self._write(data, _error_of(end), ended=True)
+
+    def _write(self, data: bytes, error: ErrorInfo | None, *, ended: bool) -> None:
+        if self._outlet.ended:
+            pass  # nobody reads it any more
+        elif error is not None and not self._outlet.started and not self._told_in_stream(error):
             self._refuse(error)
         elif self._account.stream:
             self._stream(data, ended=ended)
@@ -76,20 +117,31 @@ class Exchange:
             self._account.settle()
 
     def tick(self, now: float) -> None:
-        """Send a sign of life when the stream was silent for too long."""
+        """Send a sign of life when the stream was silent for too long; give up a client that does not come back."""
         outlet = self._outlet
+        if self._left_at:
+            if now - self._left_at >= self._pace.resume_s:
+                self._give_up()
+            return
         quiet = now - self._wrote_at >= self._pace.heartbeat_s
         if self._account.stream and outlet.started and quiet and not outlet.full and not outlet.ended:
             self._wrote_at = now
             outlet.write(self._encoder.heartbeat())
 
     def left(self) -> None:
-        """The connection is over. If the turn is not, nobody wants it."""
+        """The connection is over. If the turn is not, nobody wants it, unless it is resumed in time."""
         self._release()
-        if not self._account.settled:
-            self._outlet.ended = True
-            self._stop("the client left")
-            self._account.settle("cancelled")
+        if self._account.settled:
+            return
+        self._outlet.ended = True
+        if self._keep is not None and self._account.stream:
+            self._left_at = self._clock()
+        else:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        self._stop("the client left")
+        self._account.settle("cancelled")
 
     # --- streamed -----------------------------------------------------------------------------------------------
 
@@ -101,6 +153,9 @@ class Exchange:
         self._outlet.write(data, last=ended)
         if self._outlet.overrun and not self._outlet.ended:
             self._cut()
+
+    def _told_in_stream(self, error: ErrorInfo) -> bool:
+        return self._account.stream and error.code in self._api.in_stream
 
     def _open(self) -> None:
         self._release()
@@ -138,6 +193,11 @@ class Exchange:
             headers.append((b"x-catenary-worker", account.worker.encode()))
         headers.append((b"server-timing", account.server_timing().encode()))
         return headers
+
+
+def _worth_keeping(end: TurnEvent) -> bool:
+    """Whether this is an end that a client may want to read again."""
+    return isinstance(end, Finished) and end.reason != "cancelled"
 
 
 def _error_of(end: TurnEvent) -> ErrorInfo | None:

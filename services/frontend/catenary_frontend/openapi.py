@@ -7,9 +7,18 @@ from catenary_protocols.apis.chat.answer import ChatChunk, ChatCompletion, ToolC
 from catenary_protocols.apis.chat.request import ChatRequest
 from catenary_protocols.apis.error_bodies import AnthropicErrorBody, OpenAIErrorBody
 from catenary_protocols.apis.models import AnthropicModel, AnthropicModels, OpenAIModel, OpenAIModels
+from catenary_protocols.apis.responses.answer import DeletedResponse, ItemList, StreamEvent
+from catenary_protocols.apis.responses.answer import Response as ResponseObject
+from catenary_protocols.apis.responses.request import ITEMS, TOOLS, ResponsesRequest
 from fastapi import FastAPI
 
 _TYPES = (
+    ResponsesRequest,
+    ResponseObject,
+    StreamEvent,
+    DeletedResponse,
+    ItemList,
+    *dict.fromkeys((*ITEMS.values(), *TOOLS.values())),
     ChatRequest,
     ChatCompletion,
     ChatChunk,
@@ -46,6 +55,10 @@ def _operation(body: type | None, answer: tuple[type, ...], chunk: type | None, 
 
 
 CHAT_OPERATION = _operation(ChatRequest, (ChatCompletion,), ChatChunk, OpenAIErrorBody)
+RESPONSES_OPERATION = _operation(ResponsesRequest, (ResponseObject,), StreamEvent, OpenAIErrorBody)
+RESPONSE_OPERATION = _operation(None, (ResponseObject,), StreamEvent, OpenAIErrorBody)
+DELETE_RESPONSE_OPERATION = _operation(None, (DeletedResponse,), None, OpenAIErrorBody)
+INPUT_ITEMS_OPERATION = _operation(None, (ItemList,), None, OpenAIErrorBody)
 MODELS_OPERATION = _operation(None, (OpenAIModels, AnthropicModels), None, OpenAIErrorBody)
 MODEL_OPERATION = _operation(None, (OpenAIModel, AnthropicModel), None, OpenAIErrorBody)
 

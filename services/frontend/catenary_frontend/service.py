@@ -1,6 +1,7 @@
 """The frontend service: wiring."""
 
 import asyncio
+from pathlib import Path
 from typing import ClassVar
 
 from catenary_protocols.bus.messages import Beat
@@ -12,7 +13,9 @@ from catenary_frontend.app import App, make_app
 from catenary_frontend.auth import Keys
 from catenary_frontend.catalog import Catalog
 from catenary_frontend.edge import Edge
+from catenary_frontend.sealing import Sealer
 from catenary_frontend.settings import FrontendSettings
+from catenary_frontend.stored import StoredResponses
 from catenary_frontend.turns import OpenTurns
 
 _STOPPED = ErrorInfo(code="draining", message="this frontend was shut down", retry_after=1)
@@ -76,6 +79,8 @@ class Frontend(Service[FrontendSettings]):
             turns=self.turns,
             catalog=self.catalog,
             keys=Keys(self.settings.api_keys),
+            sealer=Sealer(Path(self.settings.data_dir) / "sealing.key"),
+            stored=StoredResponses(self.bus),
             spawn=self.spawn,
         )
         return make_app(edge, self.version)

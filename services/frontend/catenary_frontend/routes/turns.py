@@ -3,6 +3,8 @@
 import secrets
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 import structlog
 from catenary_protocols.apis.api import Api, Draft
@@ -22,15 +24,37 @@ from starlette.types import Send as AnySend
 from catenary_frontend.account import Account
 from catenary_frontend.body import read_body
 from catenary_frontend.edge import Edge, raw_send, request_id_of
-from catenary_frontend.exchange import Exchange, Pace
+from catenary_frontend.exchange import Exchange, Keep, Pace
 from catenary_frontend.metrics import REQUESTS
 from catenary_frontend.outlet import Outlet
 from catenary_frontend.turn import OpenTurn
 
 log = structlog.get_logger()
+D = TypeVar("D", bound=Draft)
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def turn_endpoint(api: Api, edge: Edge) -> Callable[[Request], Awaitable[Response]]:
+class Memory(Protocol[D]):
+    """What an API keeps from one turn to the next."""
+
+    async def recall(self, draft: D, tenant: str) -> D:
+        """The draft with what went before it; raises `CatenaryError`."""
+
+    def keep(self, draft: D, tenant: str, turn_id: str) -> Keep | None:
+        """Where the whole answer goes, if it is to be kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Generic[D]):
+    """A request, and all that is known of it before its turn begins. `body`: as it was read."""
+
+    draft: D
+    body: bytes
+    tenant: str
+    began: float
+
+
+def turn_endpoint(api: Api[D], edge: Edge, memory: Memory[D] | None = None) -> Endpoint:
     """The endpoint of one API."""
 
     async def endpoint(request: Request) -> Response:
@@ -39,17 +63,20 @@ def turn_endpoint(api: Api, edge: Edge) -> Callable[[Request], Awaitable[Respons
             body = await read_body(request, edge.settings.max_body_bytes)
             began = time.perf_counter()
             draft = api.read(body)
-            _check(draft, edge.catalog.find(draft.model), draining=edge.health.stopping)
+            if memory is not None:
+                draft = await memory.recall(draft, tenant)
+            check(draft, edge.catalog.find(draft.model), draining=edge.health.stopping)
         except CatenaryError as error:
             REQUESTS.labels(api=api.name, model="", code=error.code).inc()
             log.info("turn.refused", request=request_id_of(request.scope), code=error.code, field=error.field)
             raise
-        return TurnResponse(api, edge, request, draft, tenant=tenant, began=began)
+        return TurnResponse(api, edge, request, Asked(draft, body, tenant, began), memory)
 
     return endpoint
 
 
-def _check(draft: Draft, card: ModelCard, *, draining: bool) -> None:
+def check(draft: Draft, card: ModelCard, *, draining: bool) -> None:
+    """Raises what keeps this request from being a turn here."""
     if draining:
         raise CapacityError("this frontend is shutting down", code="draining", retry_after=1)
     if card.images:
@@ -61,18 +88,19 @@ def _check(draft: Draft, card: ModelCard, *, draining: bool) -> None:
             )
 
 
-class TurnResponse(Response):
+class TurnResponse(Response, Generic[D]):
     """Opens the turn when the server asks for the answer, and stays until the connection is over."""
 
-    def __init__(self, api: Api, edge: Edge, request: Request, draft: Draft, *, tenant: str, began: float) -> None:
+    def __init__(
+        self, api: Api[D], edge: Edge, request: Request, asked: Asked[D], memory: Memory[D] | None = None
+    ) -> None:
         self.background = None
         self.status_code = 200
         self._api = api
         self._edge = edge
         self._request = request
-        self._draft = draft
-        self._tenant = tenant
-        self._began = began
+        self._asked = asked
+        self._memory = memory
         self._turn: OpenTurn | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: AnySend) -> None:  # noqa: ARG002  # see `raw_send`
@@ -85,10 +113,11 @@ class TurnResponse(Response):
             exchange.left()
 
     def _open(self, scope: Scope) -> Exchange:
-        edge, draft, headers = self._edge, self._draft, self._request.headers
+        edge, draft, headers = self._edge, self._asked.draft, self._request.headers
+        tenant = self._asked.tenant
         now = time.time()
         turn_id = new_turn_id(int(now * 1000), secrets.token_bytes(10))
-        session = session_of(draft, self._tenant, headers)
+        session = session_of(draft, tenant, headers)
         request = TurnRequest(
             turn=TurnKey(turn_id=turn_id),
             frontend=edge.instance,
@@ -99,8 +128,8 @@ class TurnResponse(Response):
             sampling=draft.sampling,
             arrived_at=now,
             hints=draft.hints,
-            tenant=self._tenant,
-            salt=self._tenant,
+            tenant=tenant,
+            salt=tenant,
             api=self._api.name,
             run_tools=draft.run_tools,
         )
@@ -117,7 +146,7 @@ class TurnResponse(Response):
             session=session,
             stream=draft.stream,
             request_id=request_id_of(scope),
-            began=self._began,
+            began=self._asked.began,
             span=span,
             tell=self._tell,
         )
@@ -126,8 +155,9 @@ class TurnResponse(Response):
             encoder=self._api.encoder(draft, turn_id, int(now)),
             outlet=Outlet(raw_send(scope), edge.spawn, edge.settings.slow_reader_bytes),
             account=account,
-            pace=Pace(edge.settings.hold_s, edge.settings.heartbeat_s),
+            pace=Pace(edge.settings.hold_s, edge.settings.heartbeat_s, edge.settings.resume_s),
             stop=self._stop,
+            keep=self._memory.keep(draft, tenant, turn_id) if self._memory else None,
         )
         self._turn = edge.turns.open(request, exchange, telemetry.headers_of(span))
         return exchange

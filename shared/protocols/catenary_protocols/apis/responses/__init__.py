@@ -4,11 +4,12 @@ from functools import partial
 
 from catenary_protocols.apis.api import Api
 from catenary_protocols.apis.error_bodies import openai_error
-from catenary_protocols.apis.responses.encoder import ResponsesEncoder
-from catenary_protocols.apis.responses.read import ResponsesDraft, read_responses
+from catenary_protocols.apis.responses.encoder import PREFIX, ResponsesEncoder
+from catenary_protocols.apis.responses.items import page_of, with_ids
+from catenary_protocols.apis.responses.read import ResponsesDraft, continued, read_responses
 from catenary_protocols.apis.sealed import Sealed
 
-__all__ = ["PATH", "responses_api"]
+__all__ = ["PATH", "PREFIX", "ResponsesDraft", "continued", "page_of", "responses_api", "with_ids"]
 
 PATH = "/v1/responses"
 

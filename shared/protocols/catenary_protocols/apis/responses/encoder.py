@@ -38,6 +38,8 @@ from catenary_protocols.turn_events import (
 )
 
 _encode = msgspec.json.Encoder().encode
+PREFIX = "resp_"
+"""Before a turn's id: the id of its response."""
 _CANCELLED = ErrorInfo(code="cancelled", message="the turn was cancelled")
 _OF_CALL = (ArgumentsDelta, CallComplete, CallCut)
 _WAITS = (TextDelta, ReasoningDelta, Malformed, CallBegun, *_OF_CALL)
@@ -59,7 +61,7 @@ class ResponsesEncoder:
         self._keys: dict[str, int] = {}
         self._waiting: list[TurnEvent] = []
         self._response = Response(
-            id=f"resp_{turn_id}",
+            id=PREFIX + turn_id,
             created_at=created,
             model=draft.model,
             status="in_progress",
@@ -100,11 +102,6 @@ class ResponsesEncoder:
     def body(self) -> bytes:
         """The response."""
         return _encode(self._response)
-
-    @property
-    def output(self) -> tuple[OutputItem, ...]:
-        """Its items, once it has ended."""
-        return tuple(self._response.output)
 
     # --- one event ----------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Raw
 
 from catenary_protocols.apis.reading import read, wrong
+from catenary_protocols.apis.responses.answer import ItemList
 from catenary_protocols.apis.responses.request import (
     ITEMS,
     Content,
@@ -57,6 +58,21 @@ def with_ids(items: Iterable[Raw], turn_id: str) -> tuple[Raw, ...]:
         if _kind.decode(raw).id
         else Raw(b'{"id":"item_%b_%d",%b' % (turn_id.encode(), place, bytes(raw).lstrip()[1:]))
         for place, raw in enumerate(items)
+    )
+
+
+def page_of(items: Sequence[Raw], after: str, limit: int) -> ItemList:
+    """At most `limit` items behind the one with the id `after`, or from the first on."""
+    ids = [_kind.decode(raw).id for raw in items]
+    if after and after not in ids:
+        raise wrong("after", f"there is no item {after!r}")
+    start = ids.index(after) + 1 if after else 0
+    page, names = list(items[start : start + limit]), ids[start : start + limit]
+    return ItemList(
+        data=page,
+        first_id=names[0] if names else None,
+        last_id=names[-1] if names else None,
+        has_more=start + limit < len(items),
     )
 
 

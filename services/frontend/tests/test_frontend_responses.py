@@ -1,0 +1,162 @@
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import openai
+import pytest
+from catenary_frontend.testing import ScriptedTokenizer, Stand, running_frontend
+from catenary_protocols.bus.messages import Refused
+from catenary_protocols.bus.subjects import Subjects
+from catenary_protocols.conversation import AssistantMessage, CallPart, ReasoningPart, ToolMessage
+from catenary_protocols.errors import ErrorInfo
+from catenary_protocols.turn_events import (
+    Accepted,
+    CallBegun,
+    CallComplete,
+    Finished,
+    ReasoningDelta,
+    Started,
+    TextDelta,
+    TurnEvent,
+    Usage,
+)
+from catenary_runtime.testing import NatsServer
+
+TIDE: Any = {"type": "function", "name": "tide", "parameters": {"type": "object", "properties": {}}, "strict": False}
+ASK: dict[str, Any] = {"model": "org/m", "input": "Tide at Ayr?", "tools": [TIDE]}
+TURN: tuple[TurnEvent, ...] = (
+    Accepted(prompt_tokens=5),
+    Started(cached_tokens=4, worker="w1"),
+    ReasoningDelta(text="hm"),
+    CallBegun(index=0, id="c1", name="tide"),
+    CallComplete(index=0, id="c1", name="tide", arguments="{}", key="k"),
+    TextDelta(text="High "),
+    TextDelta(text="water."),
+    Finished(reason="stop", usage=Usage(prompt_tokens=5, completion_tokens=3, cached_tokens=4)),
+)
+
+
+@pytest.fixture
+async def stand(nats_server: NatsServer, subjects: Subjects, tmp_path_factory: Any) -> AsyncIterator[Stand]:
+    folder = str(tmp_path_factory.mktemp("data"))
+    async with running_frontend(
+        nats_server, subjects, data_dir=folder, api_keys=("other:k2", "mine:k1"), resume_s=0.3
+    ) as one:
+        one.http.headers["authorization"] = "Bearer k1"
+        yield one
+
+
+@pytest.fixture
+async def tokenizer(stand: Stand) -> AsyncIterator[ScriptedTokenizer]:
+    async with stand.tokenizer() as one:
+        yield one
+
+
+async def asked(stand: Stand, tokenizer: ScriptedTokenizer, body: dict[str, Any], *events: TurnEvent) -> Any:
+    """The answer and the request that the tokenizer got."""
+    async with asyncio.TaskGroup() as tasks:
+        asking = tasks.create_task(stand.http.post("/v1/responses", json=body))
+        request = await tokenizer.request()
+        tokenizer.say(request.turn.turn_id, *events)
+        answer = await asking
+    assert answer.status_code == 200, answer.text
+    return answer, request
+
+
+async def test_the_official_client_streams_what_it_gets_whole(stand: Stand, tokenizer: ScriptedTokenizer) -> None:
+    async with openai.AsyncOpenAI(base_url=f"{stand.url}/v1", api_key="k1") as client, asyncio.TaskGroup() as tasks:
+        tasks.create_task(_say_next(tokenizer))
+        async with client.responses.stream(**ASK) as stream:
+            async for _ in stream:
+                pass
+            final = await stream.get_final_response()
+    assert [item.type for item in final.output] == ["reasoning", "function_call", "message"]
+    assert final.output_text == "High water."
+    told = (await stand.http.get(f"/v1/responses/{final.id}")).json()
+    for item, kept in zip(final.output[:2], told["output"], strict=False):
+        assert kept.items() <= item.to_dict().items()
+    assert told["usage"]["total_tokens"] == 8
+
+
+async def _say_next(tokenizer: ScriptedTokenizer) -> None:
+    tokenizer.say((await tokenizer.request()).turn.turn_id, *TURN)
+
+
+async def test_a_stored_response_is_gone_on_from_with_its_thoughts(stand: Stand, tokenizer: ScriptedTokenizer) -> None:
+    first, _ = await asked(stand, tokenizer, ASK, *TURN)
+    more = {
+        "model": "org/m",
+        "tools": [TIDE],
+        "previous_response_id": first.json()["id"],
+        "input": [{"type": "function_call_output", "call_id": "c1", "output": "2.1 m"}],
+    }
+    second, request = await asked(stand, tokenizer, more, *TURN)
+    _, said, result = request.conversation.messages
+    assert isinstance(said, AssistantMessage)
+    assert said.parts[:2] == (ReasoningPart(text="hm"), CallPart(id="c1", name="tide", arguments="{}"))
+    assert isinstance(result, ToolMessage)
+    assert second.json()["previous_response_id"] == first.json()["id"]
+    listed = (await stand.http.get(f"/v1/responses/{second.json()['id']}/input_items", params={"order": "asc"})).json()
+    assert [item["type"] for item in listed["data"]] == [
+        "message",
+        "reasoning",
+        "function_call",
+        "message",
+        "function_call_output",
+    ]
+
+
+async def test_a_client_without_store_gets_its_thought_back_by_seal(stand: Stand, tokenizer: ScriptedTokenizer) -> None:
+    first, _ = await asked(stand, tokenizer, {**ASK, "store": False}, *TURN)
+    thought = {**first.json()["output"][0], "content": None, "summary": []}
+    more = {**ASK, "store": False, "input": [{"role": "user", "content": "Tide?"}, thought]}
+    _, request = await asked(stand, tokenizer, more, *TURN)
+    assert request.conversation.messages[-1] == AssistantMessage(parts=(ReasoningPart(text="hm"),))
+    assert (await stand.http.get(f"/v1/responses/{first.json()['id']}")).status_code == 404
+
+
+async def test_a_response_belongs_to_its_tenant(stand: Stand, tokenizer: ScriptedTokenizer) -> None:
+    first, _ = await asked(stand, tokenizer, ASK, *TURN)
+    path = f"/v1/responses/{first.json()['id']}"
+    other = {"authorization": "Bearer k2"}
+    assert (await stand.http.get(path)).json() == first.json()
+    assert (await stand.http.get(path, headers=other)).status_code == 404
+    assert (await stand.http.delete(path, headers=other)).status_code == 404
+    going_on = {**ASK, "previous_response_id": first.json()["id"]}
+    refused = await stand.http.post("/v1/responses", json=going_on, headers=other)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (404, "previous_response_id")
+
+
+async def test_a_deleted_response_is_gone(stand: Stand, tokenizer: ScriptedTokenizer) -> None:
+    first, _ = await asked(stand, tokenizer, ASK, *TURN)
+    path = f"/v1/responses/{first.json()['id']}"
+    assert (await stand.http.delete(path)).json() == {"object": "response", "id": first.json()["id"], "deleted": True}
+    assert (await stand.http.get(path)).status_code == 404
+
+
+@pytest.mark.parametrize("id_", ["resp_x", "resp_" + "0" * 26, "..", "%2e%2e.%3e"])
+async def test_what_is_no_response_is_not_found(stand: Stand, id_: str) -> None:
+    answer = await stand.http.get(f"/v1/responses/{id_}/input_items")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+
+
+async def test_a_context_overflow_is_told_in_the_stream(stand: Stand, tokenizer: ScriptedTokenizer) -> None:
+    tokenizer.refuse = Refused(error=ErrorInfo(code="context_length_exceeded", message="too long"))
+    streamed = await stand.http.post("/v1/responses", json={**ASK, "stream": True})
+    assert streamed.status_code == 200
+    last = streamed.text.strip().split("\n")[-1]
+    assert json.loads(last.removeprefix("data: "))["response"]["error"]["code"] == "context_length_exceeded"
+    assert (await stand.http.post("/v1/responses", json=ASK)).status_code == 400
+
+
+async def test_a_client_that_leaves_and_stays_away_has_its_turn_cancelled(
+    stand: Stand, tokenizer: ScriptedTokenizer
+) -> None:
+    async with stand.http.stream("POST", "/v1/responses", json={**ASK, "stream": True}) as answer:
+        request = await tokenizer.request()
+        tokenizer.say(request.turn.turn_id, *TURN[:3])
+        async for line in answer.aiter_lines():
+            if "reasoning_text.delta" in line:
+                break
+    assert (await tokenizer.cancelled()).turn.turn_id == request.turn.turn_id
