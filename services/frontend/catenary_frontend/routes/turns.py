@@ -10,7 +10,7 @@ import structlog
 from catenary_protocols.apis.api import Api, Draft
 from catenary_protocols.apis.session import session_of
 from catenary_protocols.bus.codec import encode_json
-from catenary_protocols.bus.messages import ModelCard, TurnRequest
+from catenary_protocols.bus.messages import TurnRequest
 from catenary_protocols.bus.tool_plane import TurnFact
 from catenary_protocols.conversation import ImagePart, ToolMessage, UserMessage
 from catenary_protocols.errors import CapacityError, CatenaryError, RequestError
@@ -65,7 +65,7 @@ def turn_endpoint(api: Api[D], edge: Edge, memory: Memory[D] | None = None) -> E
             draft = api.read(body)
             if memory is not None:
                 draft = await memory.recall(draft, tenant)
-            check(draft, edge.catalog.find(draft.model), draining=edge.health.stopping)
+            check(draft, edge)
         except CatenaryError as error:
             REQUESTS.labels(api=api.name, model="", code=error.code).inc()
             log.info("turn.refused", request=request_id_of(request.scope), code=error.code, field=error.field)
@@ -75,9 +75,10 @@ def turn_endpoint(api: Api[D], edge: Edge, memory: Memory[D] | None = None) -> E
     return endpoint
 
 
-def check(draft: Draft, card: ModelCard, *, draining: bool) -> None:
-    """Raises what keeps this request from being a turn here."""
-    if draining:
+def check(draft: Draft, edge: Edge) -> None:
+    """Raises what keeps this request from being a turn here: `RequestError` or `CapacityError`."""
+    card = edge.catalog.find(draft.model)
+    if edge.health.stopping:
         raise CapacityError("this frontend is shutting down", code="draining", retry_after=1)
     if card.images:
         return
