@@ -236,3 +236,12 @@ def test_an_engine_without_events_is_never_known() -> None:
 
 def test_a_holder_is_small() -> None:
     assert not hasattr(Holder(1, "w"), "__dict__")
+
+
+def test_a_worker_that_beats_before_its_engine_is_up_is_mirrored_once_it_is() -> None:
+    indexer = Indexer()
+    indexer.load(WorkerLoad(worker="w0", incarnation=1, model="m", card="", block_size=0, ready=False), 1.0)
+    indexer.load(WorkerLoad(worker="w0", incarnation=1, model="m", card="c", block_size=4, kv_last=(0,)), 2.0)
+    indexer.events(message(1, KvStored(hashes=packed(PROMPT[:3]))))
+    assert known(indexer)
+    assert overlap(indexer, PROMPT[:9]) == {"w0": 3}

@@ -100,6 +100,8 @@ class Indexer:
 
     def load(self, beat: WorkerLoad, now: float) -> None:
         """A worker's beat: it is alive, in this incarnation, and has sent so many events."""
+        if not beat.block_size:
+            return  # its engine has not said yet what a block is; there is nothing to mirror
         known = self.workers.get(beat.worker)
         if known is not None and beat.incarnation < known.incarnation:
             return
