@@ -12,7 +12,7 @@ def test_a_prefix_of_many_sessions_is_found_nearly_whole_and_cheap() -> None:
         popular.placed(f"s{session}", prompt((1, 400), (session, 50)), 1.0)
     blocks, price = popular.shared(prompt((1, 400), (999, 50)), 2.0)
     assert 320 <= blocks <= 400
-    assert price == 1 / (1 + 64 / MANY)
+    assert 1 / (1 + (90 / MANY) ** 2) < price < 1 / (1 + (45 / MANY) ** 2)
 
 
 def test_a_session_that_comes_back_is_no_crowd() -> None:
@@ -48,4 +48,5 @@ def test_what_is_shared_is_a_prefix_of_both(common: int, own: int, sessions: int
     blocks, price = popular.shared(prompt((1, common), (99, own)), 1.0)
     assert blocks <= common
     assert 0 < price <= 1
-    assert (blocks > 0) == (sessions > MANY // 2 and common > 0)
+    if sessions < MANY // 3 or not common:
+        assert (blocks, price) == (0, 1.0)

@@ -2,24 +2,28 @@
 
 The rule: a prefix that many sessions share will be asked for again on any worker that has it, so computing it once more
 is paid by all who will come, not by the one turn that happens to be first. Sessions are counted at some lengths only,
-each a quarter more than the one before, so that a turn costs some thirty steps.
+each a quarter more than the one before, so that a turn costs some thirty steps; and by bits of a mask that each session
+sets one of, so that one that comes back counts once.
 """
 
 from collections.abc import Iterator, Sequence
+from math import log
+from zlib import crc32
 
 WINDOW_S = 30.0
-MANY = 16
+MANY = 32
 """With so many other sessions in the window, a shared block is at half price."""
 COUNTED = 200_000
 """Prefixes counted in a window; when there are more, the window is shorter."""
+_BITS = 128
 
 
 class Popular:
     """Counts of the present and the last window."""
 
     def __init__(self) -> None:
-        self._now: dict[int, tuple[str, int]] = {}
-        self._before: dict[int, tuple[str, int]] = {}
+        self._now: dict[int, int] = {}
+        self._before: dict[int, int] = {}
         self._turned_at = 0.0
 
     def placed(self, session: str, hashes: Sequence[int], now: float) -> None:
@@ -27,10 +31,10 @@ class Popular:
         if now - self._turned_at > WINDOW_S or len(self._now) > COUNTED:
             self._before = self._now if now - self._turned_at < 2 * WINDOW_S else {}
             self._now, self._turned_at = {}, now
+        bit = 1 << crc32(session.encode()) % _BITS
         for end in _lengths(len(hashes)):
-            last, sessions = self._now.get(hashes[end - 1], ("", 0))
-            if last != session:
-                self._now[hashes[end - 1]] = (session, sessions + 1)
+            one = hashes[end - 1]
+            self._now[one] = self._now.get(one, 0) | bit
 
     def shared(self, hashes: Sequence[int], now: float) -> tuple[int, float]:
         """Leading blocks that are shared by many, and what one of them costs: 1 is the full price."""
@@ -38,10 +42,15 @@ class Popular:
             return 0, 1.0
         for end in reversed(list(_lengths(len(hashes)))):
             one = hashes[end - 1]
-            sessions = max(self._now.get(one, ("", 0))[1], self._before.get(one, ("", 0))[1])
-            if sessions > MANY // 2:
-                return end, 1.0 / (1.0 + sessions / MANY)
+            sessions = max(_sessions(self._now.get(one, 0)), _sessions(self._before.get(one, 0)))
+            if sessions > MANY / 2:
+                return end, 1.0 / (1.0 + (sessions / MANY) ** 2)
         return 0, 1.0
+
+
+def _sessions(mask: int) -> float:
+    """How many set so many bits, each one at random."""
+    return -_BITS * log(1.0 - min(mask.bit_count(), _BITS - 1) / _BITS)
 
 
 def _lengths(blocks: int) -> Iterator[int]:
