@@ -75,3 +75,13 @@ def test_python_blocks_compile() -> None:
         for match in BLOCK.finditer(page.read_text()):
             if match["language"] == "python" and match["run"]:
                 compile(match["text"], str(page), "exec")
+
+
+@pytest.mark.parametrize(("name", "limit"), [("executor.py", 20), ("observer.py", 10)])
+def test_the_examples_are_short_and_need_no_part_of_ours(name: str, limit: int) -> None:
+    module = tree(ROOT / "docs" / "examples" / name)
+    body = next(node for node in module.body if isinstance(node, ast.AsyncFunctionDef))
+    assert body.end_lineno is not None
+    assert body.end_lineno - body.lineno + 1 <= limit
+    imported = {alias.name for node in module.body if isinstance(node, ast.Import) for alias in node.names}
+    assert not [name for name in imported if name.startswith("catenary")]
