@@ -28,6 +28,7 @@ from catenary_parsers.registry import format_named
 if TYPE_CHECKING:
     from catenary_parsers.events import Event
 
+_LONG = 6000
 FAMILIES = {"dsml": "deepseek_v3_2", "nemotron": "nemotron_deci"}
 STYLES = {"deepseek": "deepseek_r1"}
 
@@ -72,12 +73,20 @@ def run_case(case: dict[str, Any], *, by_tokens: bool = False, step: int = 1) ->
     whole = comparable(results["one chunk"])
     for way, turn in results.items():
         _must(comparable(turn) == whole, f"{way}: {comparable(turn)} is not {whole}, the result in one chunk")
-    for cut in range(1, len(text), step):
+    for cut in _places(text, step):
         way = f"cut at {cut}"
         turn = checked(case, [text[:cut], text[cut:]], way)
         _must(comparable(turn) == whole, f"{way}: {comparable(turn)} is not {whole}, the result in one chunk")
     if by_tokens:
         run_by_tokens(case, text)
+
+
+def _places(text: str, step: int) -> range | list[int]:
+    """Where to cut: everywhere; in a long text near both ends and at 2,000 places between."""
+    if len(text) <= _LONG:
+        return range(1, len(text), step)
+    middle = range(_LONG // 4, len(text) - _LONG // 4, max(1, len(text) // 2000))
+    return [*range(1, _LONG // 4), *middle, *range(len(text) - _LONG // 4, len(text))]
 
 
 def run_by_tokens(case: dict[str, Any], text: str) -> None:
