@@ -29,7 +29,7 @@ def order_messages(messages: Sequence[Message], traits: Traits) -> list[Message]
         if traits.answers_results and role == "user" and last == "tool":
             ordered.append(_empty("assistant", traits))
         message = {**given, "role": role}
-        if last == role and _is_one(role, traits, leading=leading):
+        if last == role and _are_one(ordered[-1], message, traits, leading=leading):
             ordered[-1] = _merged(ordered[-1], message)
         else:
             ordered.append(message)
@@ -69,11 +69,13 @@ def _results_after(messages: Sequence[Message], at: int) -> list[Message]:
     return list(messages[at + 1 : end])
 
 
-def _is_one(role: str, traits: Traits, *, leading: bool) -> bool:
+def _are_one(first: Message, second: Message, traits: Traits, *, leading: bool) -> bool:
     """Whether two messages of a role in a row have to be one."""
-    if role == "system":
+    if first["role"] == "system":
         return leading and (traits.systems_merge or traits.system == "first")
-    return traits.alternates and role in {"user", "assistant"}
+    if traits.single_calls and first.get("tool_calls") and second.get("tool_calls"):
+        return False
+    return traits.alternates and first["role"] in {"user", "assistant"}
 
 
 def _merged(first: Message, second: Message) -> Message:
