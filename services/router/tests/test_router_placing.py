@@ -45,6 +45,14 @@ def test_speed_is_what_the_worker_reports() -> None:
     assert stage.placed("t", prompt((1, 100))) == "w1"
 
 
+def test_a_worker_that_has_not_reported_does_not_look_faster_than_one_that_has() -> None:
+    stage = fleet("w0", "w1")
+    blocks = prompt((1, 20))
+    stage.held["w0"] = set(blocks[:12])
+    stage.worker("w0", prefill_tokens_per_s=6_000.0)
+    assert stage.placed("t", blocks) == "w0"
+
+
 def test_a_tie_goes_to_the_sessions_last_worker() -> None:
     for last in ("w0", "w1", "w2", "w3"):
         stage = fleet("w0", "w1", "w2", "w3")

@@ -181,6 +181,7 @@ def test_pace_is_unknown_then_follows_slowly_and_keeps_prefill_apart_from_decode
     assert (pace.decode_ms, pace.prefill_tokens_per_s) == (0.0, 0.0)
     pace.note(EngineLoad(running=3, step_ms=10.0))
     pace.note(EngineLoad(running=3, step_ms=100.0, prefilled_tokens=500))
+    pace.note(EngineLoad(running=3, step_ms=20.0, prefilled_tokens=40))
     pace.note(EngineLoad(step_ms=0.0))
     assert (pace.decode_ms, pace.prefill_tokens_per_s) == (10.0, 5000.0)
     pace.note(EngineLoad(running=3, step_ms=20.0))

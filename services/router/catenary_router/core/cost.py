@@ -8,7 +8,9 @@ computed on a second worker before the first is far busier than the others. Spee
 a slow engine is simply dearer.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
 
 from catenary_router.core.fleet import Worker
 
@@ -57,6 +59,12 @@ class Cost:
 
     first_token: float
     harm: float
+
+
+def as_told(weights: Weights, candidates: Sequence[Seen]) -> Weights:
+    """Workers that have not reported are taken to be as fast as those that have; else the untried would look faster."""
+    speeds = [speed for seen in candidates if (speed := seen.worker.beat.prefill_tokens_per_s)]
+    return replace(weights, tokens_per_s=median(speeds)) if speeds else weights
 
 
 def ms_per_token(worker: Worker, weights: Weights) -> float:

@@ -13,7 +13,7 @@ from zlib import crc32
 
 from catenary_protocols.bus.messages import Candidate, PlaceTurn
 
-from catenary_router.core.cost import Seen, Weights, cost
+from catenary_router.core.cost import Seen, Weights, as_told, cost
 
 Price = Callable[[PlaceTurn, Sequence[Seen]], list[float]]
 """The price of each candidate, in their order; the lowest wins."""
@@ -96,7 +96,8 @@ def kv(weights: Weights, _: random.Random) -> Policy:
     def price(turn: PlaceTurn, candidates: Sequence[Seen]) -> list[float]:
         sensitivity = turn.hints.latency_sensitivity
         ours = 0.5 + min(1.0, max(0.0, 0.5 if sensitivity is None else sensitivity))
-        costs = [cost(seen, weights) for seen in candidates]
+        told = as_told(weights, candidates)
+        costs = [cost(seen, told) for seen in candidates]
         return [ours * one.first_token + one.harm for one in costs]
 
     return Policy("kv", price, tie=0.5, tie_share=0.02)
