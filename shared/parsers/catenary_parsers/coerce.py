@@ -92,15 +92,26 @@ def nested(text: str, opening: str, schema: object, types: Types, depth: int = 0
 def _children(text: str, opening: str) -> list[tuple[str, str]]:
     """Names and texts of the tags that `text` consists of, or nothing if it holds anything else."""
     found: list[tuple[str, str]] = []
-    at = len(text) - len(text.lstrip(SPACE))
-    while at < len(text):
-        end = text.find(">", at)
-        name = text[at + len(opening) : end]
-        closing = f"{opening}/{name}>"
-        close = text.find(closing, end) if name else -1
-        if not text.startswith(opening, at) or end < 0 or close < 0:
+    text = text.strip(SPACE)
+    while text:
+        name = text[len(opening) :].partition(">")[0] if text.startswith(opening) else ""
+        value, closed, text = _inside(text, f"{opening}{name}>", f"{opening}/{name}>") if name else ("", False, "")
+        if not closed:
             return []
-        found.append((name, text[end + 1 : close]))
-        at = close + len(closing)
-        at += len(text[at:]) - len(text[at:].lstrip(SPACE))
+        found.append((name, value))
+        text = text.lstrip(SPACE)
     return found
+
+
+def _inside(text: str, tag: str, closing: str) -> tuple[str, bool, str]:
+    """What stands between a tag and its own closing tag, whether that is there, and what follows it."""
+    end, at = len(tag), len(tag)
+    for _ in range(MAX_DEPTH):
+        end = text.find(closing, end)
+        if end < 0:
+            break
+        again = text.find(tag, at, end)
+        if again < 0:
+            return text[len(tag) : end], True, text[end + len(closing) :]
+        at, end = again + len(tag), end + len(closing)
+    return "", False, ""
