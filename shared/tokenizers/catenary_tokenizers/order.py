@@ -34,7 +34,8 @@ def order_messages(messages: Sequence[Message], traits: Traits) -> list[Message]
         else:
             ordered.append(message)
     if traits.needs_user and all(message["role"] != "user" for message in ordered):
-        ordered.append(_empty("user", traits))
+        first = next((at for at, message in enumerate(ordered) if message["role"] != "system"), len(ordered))
+        ordered.insert(first, _empty("user", traits))
     return ordered
 
 
