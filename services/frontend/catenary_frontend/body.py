@@ -1,18 +1,24 @@
 """The bytes of a request, within bounds: those that come, and those they unpack to."""
 
 import zlib
+from collections.abc import Callable
 
+import brotli
+import zstandard
 from catenary_protocols.errors import RequestError
 from starlette.requests import Request
 
-_WINDOW = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
+_ZSTD_STEP = 256
+"""Bytes. A block of four may stand for 128 KB: that many blocks are unpacked before their size is seen."""
+_BROTLI_STEP = 1 << 16
+"""Bytes that are unpacked at a time."""
 
 
 async def read_body(request: Request, limit: int) -> bytes:
     """All of the body, unpacked; raises `RequestError` when it is over `limit` bytes, or packed in an unknown way."""
     encoding = request.headers.get("content-encoding", "identity").lower()
-    if encoding != "identity" and encoding not in _WINDOW:
-        known = ", ".join(_WINDOW)
+    if encoding != "identity" and encoding not in _UNPACK:
+        known = ", ".join(_UNPACK)
         raise RequestError(f"content-encoding {encoding!r} is not understood; {known} are", code="unsupported_encoding")
     if int(request.headers.get("content-length", "0")) > limit:
         raise _too_large(limit)
@@ -28,16 +34,53 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 def _unpacked(body: bytes, encoding: str, limit: int) -> bytes:
-    stream = zlib.decompressobj(_WINDOW[encoding])
+    """Little more than the limit is unpacked, whatever the body holds."""
     try:
-        plain = stream.decompress(body, limit + 1)
-    except zlib.error as error:
+        plain, whole = _UNPACK[encoding](body, limit)
+    except (zlib.error, zstandard.ZstdError, brotli.error) as error:
         raise RequestError(f"the body is no {encoding}: {error}") from error
     if len(plain) > limit:
         raise _too_large(limit)
-    if not stream.eof:
+    if not whole:
         raise RequestError(f"the body is cut {encoding}")
     return plain
+
+
+def _inflate(window: int) -> Callable[[bytes, int], tuple[bytes, bool]]:
+    def unpack(body: bytes, limit: int) -> tuple[bytes, bool]:
+        stream = zlib.decompressobj(window)
+        return stream.decompress(body, limit + 1), stream.eof
+
+    return unpack
+
+
+def _zstd(body: bytes, limit: int) -> tuple[bytes, bool]:
+    stream = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
+    plain = bytearray()
+    for at in range(0, len(body), _ZSTD_STEP):
+        plain += stream.decompress(body[at : at + _ZSTD_STEP])
+        if stream.eof or len(plain) > limit:
+            break
+    return bytes(plain), stream.eof
+
+
+def _brotli(body: bytes, limit: int) -> tuple[bytes, bool]:
+    stream = brotli.Decompressor()
+    piece = stream.process(body, output_buffer_limit=_BROTLI_STEP)
+    plain = bytearray(piece)
+    while piece and not stream.is_finished() and len(plain) <= limit:
+        piece = stream.process(b"", output_buffer_limit=_BROTLI_STEP)
+        plain += piece
+    return bytes(plain), stream.is_finished()
+
+
+_UNPACK: dict[str, Callable[[bytes, int], tuple[bytes, bool]]] = {
+    "gzip": _inflate(16 + zlib.MAX_WBITS),
+    "x-gzip": _inflate(16 + zlib.MAX_WBITS),
+    "deflate": _inflate(zlib.MAX_WBITS),
+    "zstd": _zstd,
+    "br": _brotli,
+}
 
 
 def _too_large(limit: int) -> RequestError:

@@ -1,30 +1,49 @@
 """The models a client may name, and what to say of others."""
 
+from collections.abc import Iterable
+
+import msgspec
 from catenary_protocols.bus.messages import ModelCard
 from catenary_protocols.errors import CapacityError, RequestError
+from catenary_runtime.config import ConfigError
 from catenary_runtime.models import Directory
 
 
 class Catalog:
-    """Models that are served, and those that were: their workers may come back."""
+    """Models that are served, and those that were: their workers may come back. `aliases`: entries `name=model`."""
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Directory, aliases: Iterable[str] = ()) -> None:
         self._directory = directory
+        self._aliases = dict(_alias(entry) for entry in aliases)
         self._known: set[str] = set()
         directory.on_card = lambda card: self._known.add(card.model)
 
     def cards(self) -> list[ModelCard]:
-        """Models that are served now, by name."""
-        return self._directory.all()
+        """Models that are served now, by name, and then the aliases of those."""
+        served = self._directory.all()
+        named = {card.model: card for card in served}
+        others = (
+            msgspec.structs.replace(named[model], model=alias)
+            for alias, model in self._aliases.items()
+            if model in named and alias not in named
+        )
+        return [*served, *others]
 
     def find(self, model: str) -> ModelCard:
-        """The card of a model; raises `RequestError` (unknown) or `CapacityError` (no worker now)."""
-        card = self._directory.current(model)
+        """The card of a model or alias; raises `RequestError` (unknown) or `CapacityError` (no worker now)."""
+        card = self._directory.current(model) or self._directory.current(self._aliases.get(model, ""))
         if card is not None:
             return card
-        if model in self._known:
+        if model in self._known or self._aliases.get(model) in self._known:
             raise CapacityError(f"no worker serves model {model!r} just now", code="model_not_ready", retry_after=1)
         served = ", ".join(card.model for card in self.cards())
         if not served:
             raise CapacityError("no model is served yet", code="model_not_ready", retry_after=1)
         raise RequestError(f"no model {model!r} here; there is: {served}", code="model_not_found", field="model")
+
+
+def _alias(entry: str) -> tuple[str, str]:
+    alias, _, model = entry.partition("=")
+    if not alias or not model:
+        raise ConfigError(f"aliases: {entry!r} is not name=model", field="aliases")
+    return alias, model

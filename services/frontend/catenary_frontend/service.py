@@ -33,7 +33,7 @@ class Frontend(Service[FrontendSettings]):
         super().__init__(settings)
         self.turns = OpenTurns(self.bus, self.presence)
         self.directory = Directory(self.bus, self.presence)
-        self.catalog = Catalog(self.directory)
+        self.catalog = Catalog(self.directory, settings.aliases)
         self._idle = asyncio.Event()
         self.turns.on_idle = self._idle.set
 

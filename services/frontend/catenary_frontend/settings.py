@@ -13,6 +13,7 @@ class FrontendSettings(Settings):
     api_keys: tuple[str, ...] = option(
         (), "Keys that may call, each `key` or `tenant:key`; none: anyone may.", secret=True
     )
+    aliases: tuple[str, ...] = option((), "Other names of models, each `name=model`.")
     max_body_bytes: int = option(7 * MB, "Longest request body.")
     hold_s: float = option(1.0, "Longest time a stream's status line waits for the mesh's first answer.")
     heartbeat_s: float = option(10.0, "Silence on a stream after which a sign of life is sent.")

@@ -2,11 +2,14 @@ import asyncio
 import gzip
 import json
 import re
-from collections.abc import AsyncIterator
+import zlib
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import brotli
 import openai
 import pytest
+import zstandard
 from catenary_frontend.testing import ScriptedTokenizer, Stand, running_frontend
 from catenary_protocols.bus.codec import Decoder
 from catenary_protocols.bus.messages import Refused
@@ -206,15 +209,36 @@ async def test_paths_methods_and_encodings_that_are_not_there(stand: Stand) -> N
     assert found == [(404, "not_found"), (405, "method_not_allowed"), (415, "unsupported_encoding")]
 
 
-async def test_a_packed_body_is_unpacked_within_the_limit(stand: Stand, tokenizer: ScriptedTokenizer) -> None:
-    packed = {"content-encoding": "gzip"}
+@pytest.mark.parametrize(
+    ("name", "pack"),
+    [("gzip", gzip.compress), ("deflate", zlib.compress), ("zstd", zstandard.compress), ("br", brotli.compress)],
+)
+async def test_a_packed_body_is_unpacked_within_the_limit(
+    stand: Stand, tokenizer: ScriptedTokenizer, name: str, pack: Callable[[bytes], bytes]
+) -> None:
+    packed = {"content-encoding": name}
+    long = {**ASK, "metadata": {"padding": "x" * 1_000_000}}
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(said_by(tokenizer, *TURN))
-        body = gzip.compress(json.dumps(ASK).encode())
+        body = pack(json.dumps(long).encode())
         assert (await stand.http.post("/v1/chat/completions", content=body, headers=packed)).status_code == 200
-    for content, status in ((gzip.compress(b" " * 8_000_000), 413), (b"plain", 400), (body[:-9], 400)):
+    for content, status in ((pack(b" " * 50_000_000), 413), (b"plain", 400), (body[:-9], 400)):
         answer = await stand.http.post("/v1/chat/completions", content=content, headers=packed)
         assert answer.status_code == status
+
+
+async def test_an_alias_is_another_name_of_a_model(nats_server: NatsServer, subjects: Subjects) -> None:
+    aliases = ("gpt-5=org/m", "lost=org/gone")
+    async with running_frontend(nats_server, subjects, aliases=aliases) as stand, stand.tokenizer() as tokenizer:
+        listed = (await stand.http.get("/v1/models")).json()["data"]
+        assert [one["id"] for one in listed] == ["org/m", "gpt-5"]
+        async with asyncio.TaskGroup() as tasks:
+            asking = tasks.create_task(stand.http.post("/v1/chat/completions", json={**ASK, "model": "gpt-5"}))
+            request = await tokenizer.request()
+            tokenizer.say(request.turn.turn_id, *TURN)
+        assert (request.model, asking.result().json()["model"]) == ("org/m", "gpt-5")
+        lost = await stand.http.post("/v1/chat/completions", json={**ASK, "model": "lost"})
+        assert lost.json()["error"]["code"] == "model_not_found"
 
 
 async def test_observers_hear_of_a_turn_without_its_content(stand: Stand, tokenizer: ScriptedTokenizer) -> None:

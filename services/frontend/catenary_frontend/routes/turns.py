@@ -3,19 +3,20 @@
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 import structlog
 from catenary_protocols.apis.api import Api, Draft
 from catenary_protocols.apis.session import session_of
 from catenary_protocols.bus.codec import encode_json
-from catenary_protocols.bus.messages import TurnRequest
+from catenary_protocols.bus.messages import ModelCard, TurnRequest
 from catenary_protocols.bus.tool_plane import TurnFact
 from catenary_protocols.conversation import ImagePart, ToolMessage, UserMessage
 from catenary_protocols.errors import CapacityError, CatenaryError, RequestError
 from catenary_protocols.ids import TurnKey, new_turn_id
 from catenary_runtime import semconv, telemetry
+from msgspec import structs
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope
@@ -46,9 +47,15 @@ class Memory(Protocol[D]):
 
 @dataclass(frozen=True, slots=True)
 class Asked(Generic[D]):
-    """A request, and all that is known of it before its turn begins. `body`: as it was read."""
+    """A request, and all that is known of it before its turn begins.
+
+    Attributes:
+        model: what its model is called in the mesh; the answer has the client's own name for it.
+        body: as it was read.
+    """
 
     draft: D
+    model: str
     body: bytes
     tenant: str
     began: float
@@ -65,28 +72,36 @@ def turn_endpoint(api: Api[D], edge: Edge, memory: Memory[D] | None = None) -> E
             draft = api.read(body)
             if memory is not None:
                 draft = await memory.recall(draft, tenant)
-            check(draft, edge)
+            card = check(draft, edge)
+            draft = _fitted(draft, card)
         except CatenaryError as error:
             REQUESTS.labels(api=api.name, model="", code=error.code).inc()
             log.info("turn.refused", request=request_id_of(request.scope), code=error.code, field=error.field)
             raise
-        return TurnResponse(api, edge, request, Asked(draft, body, tenant, began), memory)
+        return TurnResponse(api, edge, request, Asked(draft, card.model, body, tenant, began), memory)
 
     return endpoint
 
 
-def check(draft: Draft, edge: Edge) -> None:
-    """Raises what keeps this request from being a turn here: `RequestError` or `CapacityError`."""
+def check(draft: Draft, edge: Edge) -> ModelCard:
+    """The model's card; raises what keeps this request from being a turn: `RequestError` or `CapacityError`."""
     card = edge.catalog.find(draft.model)
     if edge.health.stopping:
         raise CapacityError("this frontend is shutting down", code="draining", retry_after=1)
-    if card.images:
-        return
-    for place, message in enumerate(draft.conversation.messages):
+    for place, message in enumerate(() if card.images else draft.conversation.messages):
         if isinstance(message, UserMessage | ToolMessage) and any(isinstance(p, ImagePart) for p in message.parts):
             raise RequestError(
                 f"model {card.model!r} cannot see images", code="unsupported", field=f"messages[{place}].content"
             )
+    return card
+
+
+def _fitted(draft: D, card: ModelCard) -> D:
+    """The draft without a limit that its model could not reach, from a client that knows nothing of the model."""
+    limit = draft.sampling.max_tokens
+    if not draft.clamp or limit is None or limit <= card.context:
+        return draft
+    return replace(draft, sampling=structs.replace(draft.sampling, max_tokens=None))
 
 
 class TurnResponse(Response, Generic[D]):
@@ -123,7 +138,7 @@ class TurnResponse(Response, Generic[D]):
             turn=TurnKey(turn_id=turn_id),
             frontend=edge.instance,
             frontend_incarnation=edge.presence.incarnation,
-            model=draft.model,
+            model=self._asked.model,
             session=session,
             conversation=draft.conversation,
             sampling=draft.sampling,
