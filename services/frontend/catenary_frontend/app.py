@@ -8,9 +8,10 @@ from catenary_runtime.health import PATHS, respond
 from fastapi import FastAPI
 from starlette.types import Message, Receive, Scope, Send
 
-from catenary_frontend.edge import Edge, mark
+from catenary_frontend.edge import REQUEST_ID_HEADERS, Edge, mark
 from catenary_frontend.errors import HANDLERS
 from catenary_frontend.openapi import CHAT_OPERATION, MODEL_OPERATION, MODELS_OPERATION, document
+from catenary_frontend.routes.messages import add_messages
 from catenary_frontend.routes.models import list_endpoint, one_endpoint
 from catenary_frontend.routes.responses import add_responses
 from catenary_frontend.routes.turns import turn_endpoint
@@ -23,6 +24,7 @@ def make_app(edge: Edge, version: str) -> App:
     api = FastAPI(title="Catenary", version=version, exception_handlers=dict[Any, Any](HANDLERS))
     api.add_api_route(CHAT.path, turn_endpoint(CHAT, edge), methods=["POST"], openapi_extra=CHAT_OPERATION)
     add_responses(api, edge)
+    add_messages(api, edge)
     api.add_api_route("/v1/models", list_endpoint(edge), methods=["GET"], openapi_extra=MODELS_OPERATION)
     api.add_api_route("/v1/models/{model:path}", one_endpoint(edge), methods=["GET"], openapi_extra=MODEL_OPERATION)
     document(api)
@@ -37,7 +39,7 @@ def make_app(edge: Edge, version: str) -> App:
 
         async def stamped(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id)]
+                message["headers"] = [*message.get("headers", ()), *((name, request_id) for name in REQUEST_ID_HEADERS)]
             await send(message)
 
         await api(scope, receive, stamped)

@@ -18,6 +18,8 @@ from catenary_frontend.settings import FrontendSettings
 from catenary_frontend.stored import StoredResponses
 from catenary_frontend.turns import OpenTurns
 
+REQUEST_ID_HEADERS = (b"x-request-id", b"request-id")
+"""OpenAI's name for it, and Anthropic's."""
 _RAW_SEND = "catenary.send"
 _REQUEST_ID = "catenary.request_id"
 _GOOD_ID = re.compile(r"[!-~]{1,128}")

@@ -15,6 +15,7 @@ from catenary_protocols.errors import ErrorInfo
 from catenary_protocols.turn_events import Failed, Finished, TurnEvent
 
 from catenary_frontend.account import Account
+from catenary_frontend.edge import REQUEST_ID_HEADERS
 from catenary_frontend.errors import headers_for, status_of
 from catenary_frontend.metrics import SLOW_READERS
 from catenary_frontend.outlet import Headers, Outlet, Spawn
@@ -188,7 +189,8 @@ class Exchange:
 
     def _own_headers(self) -> Headers:
         account = self._account
-        headers = [(b"x-request-id", account.request_id.encode()), (b"x-catenary-turn-id", account.turn_id.encode())]
+        headers = [(name, account.request_id.encode()) for name in REQUEST_ID_HEADERS]
+        headers.append((b"x-catenary-turn-id", account.turn_id.encode()))
         if account.worker:
             headers.append((b"x-catenary-worker", account.worker.encode()))
         headers.append((b"server-timing", account.server_timing().encode()))

@@ -6,12 +6,38 @@ import msgspec
 from catenary_protocols.apis.chat.answer import ChatChunk, ChatCompletion, ToolCallDispatch, ToolResultDispatch
 from catenary_protocols.apis.chat.request import ChatRequest
 from catenary_protocols.apis.error_bodies import AnthropicErrorBody, OpenAIErrorBody
+from catenary_protocols.apis.messages.answer import (
+    BlockDelta,
+    BlockStart,
+    BlockStop,
+    MessageDelta,
+    MessagesAnswer,
+    MessageStart,
+    MessageStop,
+    Ping,
+    TokenCountAnswer,
+    ToolCallDispatched,
+    ToolResultDispatched,
+)
+from catenary_protocols.apis.messages.blocks import BLOCKS
+from catenary_protocols.apis.messages.request import CountRequest, MessagesRequest
 from catenary_protocols.apis.models import AnthropicModel, AnthropicModels, OpenAIModel, OpenAIModels
 from catenary_protocols.apis.responses.answer import DeletedResponse, ItemList, StreamEvent
 from catenary_protocols.apis.responses.answer import Response as ResponseObject
 from catenary_protocols.apis.responses.request import ITEMS, TOOLS, ResponsesRequest
 from fastapi import FastAPI
 
+_MESSAGE_EVENTS = (
+    MessageStart,
+    Ping,
+    BlockStart,
+    BlockDelta,
+    BlockStop,
+    MessageDelta,
+    MessageStop,
+    ToolCallDispatched,
+    ToolResultDispatched,
+)
 _TYPES = (
     ResponsesRequest,
     ResponseObject,
@@ -19,6 +45,12 @@ _TYPES = (
     DeletedResponse,
     ItemList,
     *dict.fromkeys((*ITEMS.values(), *TOOLS.values())),
+    MessagesRequest,
+    CountRequest,
+    *BLOCKS,
+    MessagesAnswer,
+    *_MESSAGE_EVENTS,
+    TokenCountAnswer,
     ChatRequest,
     ChatCompletion,
     ChatChunk,
@@ -33,15 +65,19 @@ _TYPES = (
 )
 
 
-def _json(*kinds: type) -> dict[str, Any]:
+def _schema(*kinds: type) -> dict[str, Any]:
     refs = [{"$ref": f"#/components/schemas/{kind.__name__}"} for kind in kinds]
-    return {"application/json": {"schema": refs[0] if len(refs) == 1 else {"anyOf": refs}}}
+    return {"schema": refs[0] if len(refs) == 1 else {"anyOf": refs}}
 
 
-def _operation(body: type | None, answer: tuple[type, ...], chunk: type | None, error: type) -> dict[str, Any]:
+def _json(*kinds: type) -> dict[str, Any]:
+    return {"application/json": _schema(*kinds)}
+
+
+def _operation(body: type | None, answer: tuple[type, ...], chunks: tuple[type, ...], error: type) -> dict[str, Any]:
     content = _json(*answer)
-    if chunk is not None:
-        content["text/event-stream"] = {"schema": {"$ref": f"#/components/schemas/{chunk.__name__}"}}
+    if chunks:
+        content["text/event-stream"] = _schema(*chunks)
     operation: dict[str, Any] = {
         "responses": {
             "200": {"description": "The answer.", "content": content},
@@ -54,13 +90,15 @@ def _operation(body: type | None, answer: tuple[type, ...], chunk: type | None, 
     return operation
 
 
-CHAT_OPERATION = _operation(ChatRequest, (ChatCompletion,), ChatChunk, OpenAIErrorBody)
-RESPONSES_OPERATION = _operation(ResponsesRequest, (ResponseObject,), StreamEvent, OpenAIErrorBody)
-RESPONSE_OPERATION = _operation(None, (ResponseObject,), StreamEvent, OpenAIErrorBody)
-DELETE_RESPONSE_OPERATION = _operation(None, (DeletedResponse,), None, OpenAIErrorBody)
-INPUT_ITEMS_OPERATION = _operation(None, (ItemList,), None, OpenAIErrorBody)
-MODELS_OPERATION = _operation(None, (OpenAIModels, AnthropicModels), None, OpenAIErrorBody)
-MODEL_OPERATION = _operation(None, (OpenAIModel, AnthropicModel), None, OpenAIErrorBody)
+CHAT_OPERATION = _operation(ChatRequest, (ChatCompletion,), (ChatChunk,), OpenAIErrorBody)
+RESPONSES_OPERATION = _operation(ResponsesRequest, (ResponseObject,), (StreamEvent,), OpenAIErrorBody)
+RESPONSE_OPERATION = _operation(None, (ResponseObject,), (StreamEvent,), OpenAIErrorBody)
+DELETE_RESPONSE_OPERATION = _operation(None, (DeletedResponse,), (), OpenAIErrorBody)
+INPUT_ITEMS_OPERATION = _operation(None, (ItemList,), (), OpenAIErrorBody)
+MESSAGES_OPERATION = _operation(MessagesRequest, (MessagesAnswer,), _MESSAGE_EVENTS, AnthropicErrorBody)
+COUNT_OPERATION = _operation(CountRequest, (TokenCountAnswer,), (), AnthropicErrorBody)
+MODELS_OPERATION = _operation(None, (OpenAIModels, AnthropicModels), (), OpenAIErrorBody)
+MODEL_OPERATION = _operation(None, (OpenAIModel, AnthropicModel), (), OpenAIErrorBody)
 
 
 def document(api: FastAPI) -> None:

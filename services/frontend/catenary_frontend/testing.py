@@ -15,11 +15,13 @@ from catenary_protocols.bus.messages import (
     Attached,
     Beat,
     CancelTurn,
+    CountTokens,
     EventFrame,
     LiveTurn,
     Message,
     ModelCard,
     Refused,
+    TokenCount,
     TurnEvents,
     TurnRequest,
     TurnTaken,
@@ -37,7 +39,8 @@ from nats.aio.msg import Msg
 from catenary_frontend.service import Frontend
 from catenary_frontend.settings import FrontendSettings
 
-_decode: Decoder[TurnRequest | CancelTurn | Attach] = Decoder(TurnRequest | CancelTurn | Attach)  # type: ignore[arg-type]
+Command = TurnRequest | CancelTurn | Attach | CountTokens
+_decode: Decoder[Command] = Decoder(Command)  # type: ignore[arg-type]
 _decode_beat = Decoder(Beat)
 CARD = ModelCard(model="org/m", card="c1", context=4096, block_size=16, artifacts={}, created=1)
 
@@ -50,6 +53,7 @@ class ScriptedTokenizer:
         inbox: commands, in the order in which they came.
         beats: beats of frontends.
         refuse: the answer to every request, when set.
+        count: the answer to every question for the length of a prompt.
         log: what each turn was told.
         lose: how many of the next frames are lost on their way.
         silent: answers nothing, as one that is frozen.
@@ -57,9 +61,10 @@ class ScriptedTokenizer:
 
     bus: Bus
     name: str
-    inbox: asyncio.Queue[TurnRequest | CancelTurn | Attach] = field(default_factory=asyncio.Queue)
+    inbox: asyncio.Queue[Command] = field(default_factory=asyncio.Queue)
     beats: asyncio.Queue[Beat] = field(default_factory=asyncio.Queue)
     refuse: Refused | None = None
+    count: int | Refused = 0
     log: dict[str, list[TurnEvent]] = field(default_factory=dict)
     to: dict[str, str] = field(default_factory=dict)
     attempts: dict[str, int] = field(default_factory=dict)
@@ -100,6 +105,8 @@ class ScriptedTokenizer:
                 answer = TurnTaken(turn=command.turn, tokenizer=self.name, incarnation=self.presence.incarnation)
         elif isinstance(command, CancelTurn):
             self.log.pop(command.turn.turn_id, None)
+        elif isinstance(command, CountTokens):
+            answer = TokenCount(tokens=self.count) if isinstance(self.count, int) else self.count
         elif command.turn_id in self.log:
             self.to[command.turn_id] = command.frontend
             last = len(self.log[command.turn_id])
