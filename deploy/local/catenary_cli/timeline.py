@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,9 +52,9 @@ class Turn:
         data = msgspec.json.decode(event.data)
         if event.name == "tool_call_dispatch":
             self.call_at = at
-            self.marks.append((at, "the whole call is on the bus, and on this stream as tool_call_dispatch"))
+            self.marks.append((at, "the whole call is on this stream as tool_call_dispatch"))
         elif event.name == "tool_result":
-            self.marks.append((at, "the result is on this stream as tool_result"))
+            self.marks.append((at, "its result is on this stream as tool_result"))
         elif not event.name:
             self.usage = data.get("usage") or self.usage
             for choice in data.get("choices", ()):
@@ -103,23 +105,17 @@ async def run_agent(mesh: Mesh) -> bool:
         "messages": [question],
         "nvext": {"run_tools": True, "tool_dispatch": True},
     }
-    nc = await connect_once(mesh.broker, "catenary-demo")
-    try:
-        result: asyncio.Future[tuple[float, ToolResult]] = asyncio.get_running_loop().create_future()
-
-        async def on_result(message: Msg) -> None:
-            if not result.done():
-                result.set_result((time.perf_counter(), _decode_result(message.data)))
-
-        await nc.subscribe(mesh.options.subjects.to("tool_result"), cb=on_result)
-        await nc.flush()
+    async with watching(mesh) as (called, result):
         first = await _turn(mesh.api, request)
+        call_at = await asyncio.wait_for(called, RESULT_S) - first.began
         at, answer = await asyncio.wait_for(result, RESULT_S)
-    finally:
-        await nc.close()
-    first.marks.append((at - first.began, f"the result is on the bus: {answer.output}"))
+    result_at = at - first.began
+    first.marks += [
+        (call_at, "the whole call is on the bus"),
+        (result_at, f"its result is on the bus: {answer.output}"),
+    ]
     _show("Turn 1", QUESTION, first)
-    talked, waited = first.ended_at - first.call_at, at - first.began - first.call_at
+    talked, waited = first.ended_at - call_at, result_at - call_at
     print(f"  after the call the model went on talking for {talked * 1000:.0f} ms ({first.deltas_after_call} deltas);")
     print(f"  the result was there {waited * 1000:.1f} ms after it, {(talked - waited) * 1000:.0f} ms before the end\n")
     told = {"role": "tool", "tool_call_id": first.calls[0]["id"], "content": answer.output}
@@ -129,6 +125,31 @@ async def run_agent(mesh: Mesh) -> bool:
     print(f"  {details['cached_tokens']} of {second.usage['prompt_tokens']} prompt tokens were in the KV cache")
     print(f"  the answer: {second.text.strip()}\n")
     return waited < talked
+
+
+@asynccontextmanager
+async def watching(mesh: Mesh) -> AsyncIterator[tuple[asyncio.Future[float], asyncio.Future[tuple[float, ToolResult]]]]:
+    """When the next call and the next result are seen on the bus (`time.perf_counter`)."""
+    loop = asyncio.get_running_loop()
+    called: asyncio.Future[float] = loop.create_future()
+    result: asyncio.Future[tuple[float, ToolResult]] = loop.create_future()
+
+    async def on_call(_: Msg) -> None:
+        if not called.done():
+            called.set_result(time.perf_counter())
+
+    async def on_result(message: Msg) -> None:
+        if not result.done():
+            result.set_result((time.perf_counter(), _decode_result(message.data)))
+
+    nc = await connect_once(mesh.broker, "catenary-demo")
+    try:
+        await nc.subscribe(mesh.options.subjects.to("tool_call"), cb=on_call)
+        await nc.subscribe(mesh.options.subjects.to("tool_result"), cb=on_result)
+        await nc.flush()
+        yield called, result
+    finally:
+        await nc.close()
 
 
 async def _turn(api: str, request: dict[str, Any]) -> Turn:
