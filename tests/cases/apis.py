@@ -12,13 +12,15 @@ from typing import Any
 
 import httpx
 
+from tests.cases import messages
 from tests.cases.checks import check, unfold
+from tests.cases.variants import changed, said_by_user
 from tests.mesh.harness import PATIENCE_S, RunningMesh, Script, running_mesh
 from tests.models.build import FAMILIES, build
 
 ROUTES = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
 PIECES = (3, 1)
-LATER = {"variant", "before", "link_previous", "repeat", "engine_texts", "turns"}
+LATER = {"before", "link_previous", "repeat", "engine_texts", "turns"}
 
 
 @cache
@@ -43,6 +45,11 @@ def the_mesh() -> RunningMesh:
     return mesh
 
 
+def _root(path: str) -> str:
+    """The document's own key that a path begins with."""
+    return path.removeprefix("$.").partition(".")[0].partition("[")[0]
+
+
 def _entry(name: str, path: Path) -> str:
     family = FAMILIES[name]
     return "\n".join(
@@ -65,7 +72,7 @@ async def run(case: dict[str, Any]) -> None:
     for pieces in PIECES:
         async with mesh.bus() as bus, mesh.client() as client:
             await _until_listed(client)
-            document = await _play(case, Script(bus, mesh.workers, case["id"]), client, pieces)
+            document = await _document(case, Script(bus, mesh.workers, case["id"]), client, pieces)
         expected = case["expect"]["status"]
         wanted = expected if isinstance(expected, list) else [expected]
         assert document["status"] in wanted, f"status is {document['status']}, wanted {expected}: {document['json']}"
@@ -78,6 +85,20 @@ async def _until_listed(client: httpx.AsyncClient) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while FAMILIES.keys() - {one["id"] for one in (await client.get("/v1/models")).json()["data"]}:
             pass
+
+
+async def _document(case: dict[str, Any], script: Script, client: httpx.AsyncClient, pieces: int) -> dict[str, Any]:
+    """What happened, and what happened to the requests beside it that assertions look at."""
+    document = await _play(case, script, client, pieces)
+    wanted = {_root(str(assertion["path"])) for assertion in case["expect"]["assertions"]}
+    if "count_tokens" in wanted:
+        before = await script.reports()
+        document |= await messages.counts(case["request"], client)
+        document["count_tokens"]["engine_calls"] = _engine(before, await script.reports())["calls"]
+    for name, change in (("variant", changed), ("variant_user", said_by_user)) if "variant" in case else ():
+        request = change(case["request"], case["variant"])
+        document[name] = await _play({**case, "request": request}, script, client, pieces)
+    return document
 
 
 async def _play(case: dict[str, Any], script: Script, client: httpx.AsyncClient, pieces: int) -> dict[str, Any]:
@@ -105,12 +126,13 @@ async def _play(case: dict[str, Any], script: Script, client: httpx.AsyncClient,
     engine = _engine(before, after)
     events = _events(answer.text) if streamed else []
     body = None if streamed else answer.json()
+    assemble, whole = ASSEMBLE[case["api"]]
     return {
         "status": answer.status_code,
         "json": body,
         "events": events,
         "closed": True,
-        "msg": _assembled(events) if streamed else _message(body),
+        "msg": assemble(events) if streamed else whole(body),
         "prompt": engine.get("prompt"),
         "engine": engine,
     }
@@ -195,3 +217,6 @@ def _message(body: Any) -> dict[str, Any]:
 
 def _trim(text: str | None) -> str | None:
     return text.strip() or None if text is not None else None
+
+
+ASSEMBLE = {"chat": (_assembled, _message), "messages": (messages.assembled, messages.plain)}

@@ -45,10 +45,20 @@ def _order(value: Any, wanted: Any) -> bool:
     at = 0
     for one in wanted:
         try:
-            at = value.index(one, at) + (len(one) if isinstance(value, str) else 1)
-        except (ValueError, AttributeError):
+            if isinstance(value, list):
+                at = next(place for place, item in enumerate(value) if place >= at and one in (item, *_names(item))) + 1
+            else:
+                at = value.index(one, at) + len(one)
+        except (StopIteration, ValueError, AttributeError):
             return False
     return True
+
+
+def _names(event: Any) -> tuple[Any, ...]:
+    """The names an event goes by."""
+    if not isinstance(event, dict):
+        return ()
+    return event.get("event"), find(event, "$.data.type"), find(event, "$.data.delta.type")
 
 
 def _json_eq(value: Any, wanted: Any) -> bool:
@@ -101,6 +111,26 @@ def _not_repeated(events: Any, _: Any) -> bool:
     return True
 
 
+def _blocks_sequential(events: Any, _: Any) -> bool:
+    """Blocks 0, 1, 2, …; deltas only of the one that is open; one at a time."""
+    begun, open_block = 0, None
+    for data in (event["data"] for event in events if str(event["event"]).startswith("content_block")):
+        if data["type"] == "content_block_start":
+            if open_block is not None or data["index"] != begun:
+                return False
+            open_block, begun = begun, begun + 1
+        elif data["index"] != open_block:
+            return False
+        elif data["type"] == "content_block_stop":
+            open_block = None
+    return begun > 0 and open_block is None
+
+
+def _message_stop_last(events: Any, _: Any) -> bool:
+    names = [event["event"] for event in events]
+    return names.count("message_stop") == 1 and names[-1] == "message_stop"
+
+
 def _usage_sum(usage: Any, _: Any) -> bool:
     return bool(usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"])
 
@@ -136,6 +166,9 @@ CHECKS: dict[str, Check] = {
     "order": _order,
     "consecutive": lambda value, start: value == list(range(start, start + len(value))),
     "json_eq": _json_eq,
+    "event_eq_type": lambda events, _: bool(events) and all(one["event"] == one["data"]["type"] for one in events),
+    "blocks_sequential": _blocks_sequential,
+    "message_stop_last": _message_stop_last,
     "finish_last": _finish_last,
     "usage_sum": _usage_sum,
     "first_tool_delta_complete": _first_complete,
