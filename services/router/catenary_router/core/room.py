@@ -84,15 +84,15 @@ class Room:
             new_tokens = max(1, place.prompt_tokens - overlap * place.block_size)
             saved = (1.0 - price) * max(0, popular - overlap) * place.block_size
             seen = Seen(worker, overlap, new_tokens, new_tokens - saved, self._homes.tokens(worker.name), mean)
-            if self._has_room(seen, place, overlap - held):
+            if self._has_room(seen, place, held, overlap - held):
                 candidates.append(seen)
         return candidates
 
-    def _has_room(self, seen: Seen, place: PlaceTurn, coming: int) -> bool:
+    def _has_room(self, seen: Seen, place: PlaceTurn, held: int, coming: int) -> bool:
         """A free slot, KV space, and no long wait; but who finds most of its prompt there waits for that prefill.
 
-        `coming` blocks of the prompt are just being computed there, so they are among the used ones already; those
-        that are held may be held by nobody's turn, and then using them takes space.
+        `coming` blocks of the prompt are just being computed there, so they are among the used ones already. Those
+        that are `held` are used already if others share them, else they will be: half of them is the guess.
         """
         worker = seen.worker
         if worker.turns >= worker.slots:
@@ -101,5 +101,5 @@ class Room:
             return True
         if 2 * seen.new_tokens > place.prompt_tokens and backlog_s(worker, self._weights) > self._limits.backlog_s:
             return False
-        blocks = -(-place.prompt_tokens // place.block_size) - coming
+        blocks = -(-place.prompt_tokens // place.block_size) - coming - held // 2
         return not worker.beat.kv_total or worker.used_blocks + blocks <= worker.beat.kv_total
