@@ -71,7 +71,7 @@ async def run(case: dict[str, Any]) -> None:
     mesh = the_mesh()
     for pieces in PIECES:
         async with mesh.bus() as bus, mesh.client() as client:
-            await _until_listed(client)
+            await until_listed(client)
             document = await _document(case, Script(bus, mesh.workers, case["id"]), client, pieces)
         expected = case["expect"]["status"]
         wanted = expected if isinstance(expected, list) else [expected]
@@ -80,7 +80,7 @@ async def run(case: dict[str, Any]) -> None:
             check(document, assertion)
 
 
-async def _until_listed(client: httpx.AsyncClient) -> None:
+async def until_listed(client: httpx.AsyncClient) -> None:
     """Six workers are ready in six moments; the API lists a model a little later."""
     async with asyncio.timeout(PATIENCE_S):
         while FAMILIES.keys() - {one["id"] for one in (await client.get("/v1/models")).json()["data"]}:
