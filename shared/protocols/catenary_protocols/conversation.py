@@ -100,6 +100,8 @@ class Conversation(Wire, frozen=True):
     """All that a prompt is rendered from.
 
     Attributes:
+        text, ids: the whole prompt, as text or token ids (little-endian u32): no template is used, and what the model
+            says is not parsed.
         template: JSON text of an object of keyword arguments for the chat template ("" for none).
         thinking: None leaves it to the template's default.
     """
@@ -110,6 +112,13 @@ class Conversation(Wire, frozen=True):
     parallel_calls: bool = True
     thinking: bool | None = None
     template: str = ""
+    text: str = ""
+    ids: bytes = b""
+
+    @property
+    def plain(self) -> bool:
+        """It is a prompt, not messages."""
+        return bool(self.text or self.ids)
 
 
 class Sampling(Wire, frozen=True):

@@ -64,6 +64,7 @@ TABLE: dict[str, ErrorKind] = {
     "unsupported": _BAD,
     "template_refused": _BAD,
     "context_length_exceeded": _BAD,
+    "tool_choice_unmet": ErrorKind(422, "invalid_request_error", "invalid_request_error"),
     "invalid_api_key": ErrorKind(401, "invalid_request_error", "authentication_error"),
     "permission_denied": ErrorKind(403, "invalid_request_error", "permission_error"),
     "model_not_found": ErrorKind(404, "invalid_request_error", "not_found_error"),

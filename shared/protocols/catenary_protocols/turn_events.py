@@ -113,11 +113,12 @@ class ToolResulted(Wire, frozen=True, tag="tool_result"):
 
 
 class Finished(Wire, frozen=True, tag="finished"):
-    """The turn is over. `stop` is the stop string that matched, if one did."""
+    """The turn is over, or one choice of its request. `stop` is the stop string that matched, if one did."""
 
     reason: FinishReason
     usage: Usage
     stop: str = ""
+    choice: int = 0
 
 
 class Failed(Wire, frozen=True, tag="failed"):

@@ -29,6 +29,10 @@ class TurnRequest(Message, frozen=True):
         salt: keeps tenants' KV caches apart; mixed into every block hash.
         run_tools: names of declared tools whose calls the mesh runs; `("*",)` means all of them.
         resumable: the log is kept for 30 s after the end.
+        answer_schema: JSON text of the schema that the final text must satisfy, or "".
+        truncate: a prompt that is too long loses the conversation's oldest messages.
+        choice, choices: which of how many turns for one request this is; calls of more than one stay off the bus.
+        note: what a frontend needs to go on with this turn's answer; `Attached` brings it to another one.
     """
 
     turn: TurnKey
@@ -46,6 +50,11 @@ class TurnRequest(Message, frozen=True):
     run_tools: tuple[str, ...] = ()
     resumable: bool = False
     deadline: float = 0.0
+    answer_schema: str = ""
+    truncate: bool = False
+    choice: int = 0
+    choices: int = 1
+    note: bytes = b""
 
 
 class TurnTaken(Message, frozen=True):
@@ -64,33 +73,54 @@ class CancelTurn(Message, frozen=True):
 
 
 class Attach(Message, frozen=True):
-    """Send me this turn's events after `after` (a sequence number); the one who has the log answers `Attached`."""
+    """Send me this turn's events after `after` (a sequence number); the one who has the log answers `Attached`.
+
+    Attributes:
+        look: only tell what the turn is; its events go on where they go.
+    """
 
     turn_id: str
     frontend: str
     frontend_incarnation: int
     after: int = 0
+    look: bool = False
 
 
 class Attached(Message, frozen=True):
-    """The log is here; its events follow on `events.<frontend>`."""
+    """The log is here; its events follow on `events.<frontend>`. `request` comes to those who only look."""
 
     turn: TurnKey
     tokenizer: str
     last: int
+    request: TurnRequest | None = None
 
 
 class CountTokens(Message, frozen=True):
-    """How long would this prompt be? Answered by `TokenCount` or `Refused`."""
+    """How long would this prompt be? Answered by `TokenCount` or `Refused`. `ids`: and of which tokens is it made?"""
 
     model: str
     conversation: Conversation
+    ids: bool = False
 
 
 class TokenCount(Message, frozen=True):
-    """Exact length of the rendered prompt, in tokens."""
+    """Exact length of the rendered prompt, in tokens; `ids` when they were asked for."""
 
     tokens: int
+    ids: bytes = b""
+
+
+class Detokenize(Message, frozen=True):
+    """What text do these tokens stand for? Answered by `TokenText` or `Refused`."""
+
+    model: str
+    ids: bytes
+
+
+class TokenText(Message, frozen=True):
+    """The text, control tokens spelled out."""
+
+    text: str
 
 
 # --- tokenizer → router ---------------------------------------------------------------------------------------------

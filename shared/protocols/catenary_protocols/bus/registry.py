@@ -25,7 +25,8 @@ class Traffic:
 
 TRAFFIC: dict[str, Traffic] = {
     "turn": Traffic(
-        (m.TurnRequest, m.CancelTurn, m.Attach, m.CountTokens), (m.TurnTaken, m.Attached, m.TokenCount, m.Refused)
+        (m.TurnRequest, m.CancelTurn, m.Attach, m.CountTokens, m.Detokenize),
+        (m.TurnTaken, m.Attached, m.TokenCount, m.TokenText, m.Refused),
     ),
     "place": Traffic((m.PlaceTurn, m.CancelPlace), (m.PlaceQueued, m.Placement, m.Refused)),
     "overlap": Traffic((m.OverlapQuery,), (m.Overlap,)),
