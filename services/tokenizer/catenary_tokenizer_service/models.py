@@ -11,7 +11,7 @@ from catenary_protocols.bus.messages import ModelCard
 from catenary_protocols.errors import TransportError
 from catenary_runtime.bus import Bus
 from catenary_runtime.models import fetch_model
-from catenary_tokenizers import ModelDirectoryError, ModelTokenizer, load
+from catenary_tokenizers import ModelDirectoryError, ModelTokenizer, TurnMemory, load
 
 log = structlog.get_logger()
 RETRY_S = 0.5
@@ -24,20 +24,23 @@ class ServedModel:
     Attributes:
         special: the parser format's markers that are one control token in this vocabulary.
         thinking_markers: what opens and closes thinking, or None.
+        memory: what it really generated, to be spliced into later prompts; None when switched off.
     """
 
     card: ModelCard
     tokenizer: ModelTokenizer
     special: frozenset[str]
     thinking_markers: tuple[str, str] | None
+    memory: TurnMemory | None
 
 
 class Models:
     """Loads cards as they appear; `get` is by card, since a model may be served in two versions at once."""
 
-    def __init__(self, bus: Bus, cache: Path) -> None:
+    def __init__(self, bus: Bus, cache: Path, *, memory_bytes: int) -> None:
         self._bus = bus
         self._cache = cache
+        self._memory_bytes = memory_bytes
         self._loaded: dict[str, ServedModel] = {}
         self._wanted: asyncio.Queue[ModelCard] = asyncio.Queue()
         self._waiting: dict[str, list[Callable[[], None]]] = {}
@@ -69,7 +72,7 @@ class Models:
                 continue
             try:
                 directory = await fetch_model(self._bus, card, self._cache)
-                self._loaded[card.card] = await asyncio.to_thread(open_model, card, directory)
+                self._loaded[card.card] = await asyncio.to_thread(open_model, card, directory, self._memory_bytes)
             except (TransportError, ModelDirectoryError, UnknownFormat, OSError) as error:
                 log.warning("model.not_loaded", model=card.model, card=card.card, error=str(error))
                 asyncio.get_running_loop().call_later(RETRY_S, self.want, card)
@@ -79,7 +82,7 @@ class Models:
                 then()
 
 
-def open_model(card: ModelCard, directory: Path) -> ServedModel:
+def open_model(card: ModelCard, directory: Path, memory_bytes: int = 0) -> ServedModel:
     """Load and warm a model directory; raises `ModelDirectoryError`, `UnknownFormat`."""
     tokenizer = load(directory)
     tokenizer.encode("warm", special=False)
@@ -90,4 +93,5 @@ def open_model(card: ModelCard, directory: Path) -> ServedModel:
         tokenizer=tokenizer,
         special=markers_of(card.parser, card.reasoning) & tokenizer.control_tokens.keys(),
         thinking_markers=(thinking.open[0], thinking.close[0]) if thinking.open else None,
+        memory=TurnMemory(tokenizer.table, memory_bytes) if memory_bytes else None,
     )

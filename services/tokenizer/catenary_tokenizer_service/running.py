@@ -87,6 +87,7 @@ class Runner:
             hints=request.hints,
             salt=request.salt,
             session=request.session,
+            guide=turn.prompt.guide,
             deadline=request.deadline,
         )
         self._close(turn)

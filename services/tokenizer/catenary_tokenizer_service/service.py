@@ -24,7 +24,9 @@ class TokenizerService(Service[TokenizerSettings]):
 
     def __init__(self, settings: TokenizerSettings) -> None:
         super().__init__(settings)
-        self.models = Models(self.bus, Path(settings.data_dir) / "models" / self.instance)
+        self.models = Models(
+            self.bus, Path(settings.data_dir) / "models" / self.instance, memory_bytes=settings.turn_memory_mb << 20
+        )
         self.directory = Directory(self.bus, self.presence)
         self.turns = Turns(self.bus, self.presence, self.models, settings)
         self.frontends = Frontends(self.turns, settings.resumable_s)

@@ -14,4 +14,6 @@ class TokenizerSettings(Settings):
     no_router_s: float = option(10.0, "Seconds a turn waits for a live router.")
     tool_deadline_s: float = option(120.0, "Seconds a published call has to be answered.")
     resumable_s: float = option(30.0, "Seconds a resumable turn's log is kept after its end.")
+    turn_memory_mb: int = option(64, "Bound of generated ids kept for each model, to go into later prompts; 0: off.")
+    prompt_watch_mb: int = option(64, "Bound of last prompts kept to tell where a session's next one leaves them.")
     log_mb: int = option(256, "Bound of all event logs of ended turns together.")

@@ -19,14 +19,15 @@ from catenary_protocols.turn_events import (
 from catenary_runtime import telemetry
 from catenary_runtime.bus import Bus
 from catenary_runtime.presence import Presence
+from catenary_tokenizers.divergence import PromptWatch
 
-from catenary_tokenizer_service.core.calls import policy_for
+from catenary_tokenizer_service.core.calls import policy_for, unmet
 from catenary_tokenizer_service.core.generated import TOKEN_BYTES, Generated
 from catenary_tokenizer_service.egress.calls import CallPublisher
 from catenary_tokenizer_service.egress.frames import Outbox
 from catenary_tokenizer_service.egress.stream import AnswerStream, EngineFinish
-from catenary_tokenizer_service.ingress.prompts import prepare
-from catenary_tokenizer_service.metrics import ENCODE, ENDED, LOG_BYTES, MALFORMED, MOVED, RENDER, TOKENS
+from catenary_tokenizer_service.ingress.prompts import Prompt, prepare
+from catenary_tokenizer_service.metrics import DIVERGED, ENCODE, ENDED, LOG_BYTES, MALFORMED, MOVED, RENDER, TOKENS
 from catenary_tokenizer_service.models import Models, ServedModel
 from catenary_tokenizer_service.placing import Placer, PlacingEvents
 from catenary_tokenizer_service.running import MOVES_ON, Runner, RunningEvents
@@ -54,6 +55,7 @@ class Turns:
         self.idle.set()
         self._models = models
         self._settings = settings
+        self._prompts = PromptWatch(settings.prompt_watch_mb * MB)
         self._preparing: asyncio.Queue[tuple[Turn, ServedModel]] = asyncio.Queue()
 
     # --- in -----------------------------------------------------------------------------------------------------
@@ -68,7 +70,10 @@ class Turns:
             frontend_incarnation=request.frontend_incarnation,
             card=model.card.card,
             policy=policy_for(
-                (tool.name for tool in conversation.tools), request.run_tools, conversation.tool_choice.mode
+                (tool.name for tool in conversation.tools),
+                request.run_tools,
+                conversation.tool_choice.mode,
+                choices=request.choices,
             ),
             generated=Generated(attempt=request.turn.attempt),
         )
@@ -89,12 +94,13 @@ class Turns:
 
     def _prepare(self, turn: Turn, model: ServedModel) -> None:
         request = turn.request
-        prompt = turn.prompt = prepare(model, request.conversation, request.sampling, request.salt)
+        prompt = turn.prompt = prepare(model, request)
         parent = telemetry.extract(turn.trace)
         telemetry.record("render", parent, prompt.began, prompt.rendered)
         telemetry.record("encode", parent, prompt.rendered, prompt.encoded)
         RENDER.observe(prompt.rendered - prompt.began)
         ENCODE.observe(prompt.encoded - prompt.rendered)
+        self._watch(turn, prompt, model.card.block_size)
         conversation = request.conversation
         turn.stream = AnswerStream(
             model,
@@ -105,9 +111,27 @@ class Turns:
             thinking=prompt.thinking,
             stop=request.sampling.stop,
             one_call=not conversation.parallel_calls,
+            choice=request.choice,
+            plain=conversation.plain,
         )
         turn.phase = Phase.PLACING
         self.placer.place(turn, self._models)
+
+    def _watch(self, turn: Turn, prompt: Prompt, block_size: int) -> None:
+        """Tell where a session's prompt leaves its last one: its cached blocks end there."""
+        left = self._prompts.observe(turn.request.session, prompt.seen, block_size)
+        if left is not None:
+            DIVERGED.labels(cause=left.cause).inc()
+            log.info(
+                "prompt.diverged",
+                turn_id=turn.turn_id,
+                session=turn.request.session,
+                cause=left.cause,
+                message=left.message,
+                role=left.role,
+                token=left.token,
+                blocks_lost=left.blocks_lost,
+            )
 
     # --- placing and moving -------------------------------------------------------------------------------------
 
@@ -191,10 +215,25 @@ class Turns:
     def _finish(self, turn: Turn, events: list[TurnEvent], finish: EngineFinish) -> None:
         if turn.stream is None:
             return
-        events += turn.stream.close(finish)
-        events.append(Finished(reason=turn.stream.reason(finish), usage=turn.usage(), stop=turn.stream.stop))
-        self._emit(turn, events)
-        self._ended(turn, turn.stream.reason(finish))
+        stream = turn.stream
+        events += stream.close(finish)
+        reason = stream.reason(finish)
+        if (error := unmet(turn.request.conversation.tool_choice, stream.called, reason)) is not None:
+            self._emit(turn, events)
+            self.fail(turn, error)
+            return
+        end = Finished(reason=reason, usage=turn.usage(), stop=stream.stop, choice=turn.request.choice)
+        self._emit(turn, [*events, end])
+        self._remember(turn, stream)
+        self._ended(turn, reason)
+
+    def _remember(self, turn: Turn, stream: AnswerStream) -> None:
+        """Keep the ids of what was delivered, since a later prompt may hold it; not of what a stop string cut."""
+        model = self._models.get(turn.card)
+        if model is None or model.memory is None or turn.prompt is None or stream.stop:
+            return
+        kept = bytes(turn.generated.ids[: stream.counted(turn.generated.count) * TOKEN_BYTES])
+        model.memory.remember(turn.prompt.scope, turn.prompt.ids, kept, session=turn.request.session)
 
     def fail(self, turn: Turn, error: ErrorInfo) -> None:
         """End in an error; one that must not be retried once a call was published."""
@@ -212,7 +251,7 @@ class Turns:
             return
         self._stop_work(turn, reason)
         self.calls.cancel(turn, reason)
-        self.outbox.add(turn, [Finished(reason="cancelled", usage=turn.usage())])
+        self.outbox.add(turn, [Finished(reason="cancelled", usage=turn.usage(), choice=turn.request.choice)])
         self._ended(turn, "cancelled")
 
     def hand_back(self, turn: Turn) -> None:

@@ -1,13 +1,16 @@
 """Tokens to turn events on the embedded model: cutting never matters, stop strings, one call, usage."""
 
 import itertools
+import json
+from typing import Any
 
 import pytest
-from catenary_protocols.bus.messages import ModelCard
-from catenary_protocols.conversation import Conversation, Sampling, TextPart, Tool, UserMessage
+from catenary_protocols.bus.messages import ModelCard, TurnRequest
+from catenary_protocols.conversation import Conversation, Sampling, TextPart, Tool, ToolChoice, UserMessage
 from catenary_protocols.errors import RequestError
+from catenary_protocols.ids import TurnKey
 from catenary_protocols.turn_events import ArgumentsDelta, CallBegun, CallComplete, ReasoningDelta, TextDelta, TurnEvent
-from catenary_tokenizer_service.core.calls import policy_for
+from catenary_tokenizer_service.core.calls import policy_for, unmet
 from catenary_tokenizer_service.egress.stream import TOKEN_BYTES, AnswerStream
 from catenary_tokenizer_service.ingress.prompts import check_context, prepare, thinking_of
 from catenary_tokenizer_service.models import ServedModel, open_model
@@ -51,6 +54,24 @@ def merged(events: list[TurnEvent]) -> list[tuple[str, object]]:
             case _:
                 out.append((type(event).__name__, event))
     return out
+
+
+def request(conversation: Conversation, *, max_tokens: int | None = None, **more: Any) -> TurnRequest:
+    return TurnRequest(
+        turn=TurnKey(turn_id="t" * 26),
+        frontend="f",
+        frontend_incarnation=1,
+        model="m",
+        session="s",
+        conversation=conversation,
+        sampling=Sampling(max_tokens=max_tokens),
+        arrived_at=0.0,
+        **more,
+    )
+
+
+def asking(*texts: str, **more: Any) -> Conversation:
+    return Conversation(messages=tuple(UserMessage(parts=(TextPart(text=text),)) for text in texts), **more)
 
 
 def run(ids: bytes, cuts: list[int], **options: object) -> tuple[list[tuple[str, object]], AnswerStream]:
@@ -108,19 +129,19 @@ def test_one_call_only_ends_at_the_first_call() -> None:
 
 def test_prompt_is_hashed_and_bounded_by_the_context() -> None:
     conversation = Conversation(messages=(UserMessage(parts=(TextPart(text="word " * 200),)),), tools=(TOOL,))
-    prompt = prepare(model(), conversation, Sampling(), "")
+    prompt = prepare(model(), request(conversation))
     assert len(prompt.hashes) // 8 == prompt.tokens // 16
     assert prompt.max_tokens == 4096 - prompt.tokens
     with pytest.raises(RequestError) as caught:
-        prepare(model(), conversation, Sampling(max_tokens=4096), "")
+        prepare(model(), request(conversation, max_tokens=4096))
     assert (caught.value.code, caught.value.field) == ("context_length_exceeded", "max_tokens")
     assert caught.value.numbers == {"prompt": prompt.tokens, "completion": 4096, "context": 4096}
 
 
 def test_salt_changes_every_hash() -> None:
     conversation = Conversation(messages=(UserMessage(parts=(TextPart(text="word " * 50),)),))
-    plain = prepare(model(), conversation, Sampling(), "")
-    salted = prepare(model(), conversation, Sampling(), "tenant")
+    plain = prepare(model(), request(conversation))
+    salted = prepare(model(), request(conversation, salt="tenant"))
     assert plain.ids == salted.ids
     assert plain.hashes[:8] != salted.hashes[:8]
 
@@ -142,3 +163,64 @@ def test_a_prompt_that_fills_the_context_names_the_messages() -> None:
 )
 def test_what_the_template_left_behind_is_seen(tail: str, left: str) -> None:
     assert thinking_of("words " + tail, ("<think>", "</think>")) == left
+
+
+def test_a_prompt_of_ones_own_is_not_rendered_and_its_answer_not_parsed() -> None:
+    prompt = prepare(model(), request(Conversation(messages=(), text="<|im_start|>user\nhi")))
+    assert model().tokenizer.decode(prompt.ids) == "<|im_start|>user\nhi"
+    given = prepare(model(), request(Conversation(messages=(), ids=prompt.ids)))
+    assert given.ids == prompt.ids
+    events, one = run(ids_of(ANSWER), [3, 9], plain=True)
+    assert events == [("TextDelta", ANSWER)]
+    assert not one.called
+
+
+def test_a_choice_says_which_it_is() -> None:
+    one = stream(choice=2)
+    events = [*one.push(ids_of(ANSWER)), *one.close("stop")]
+    assert {event.choice for event in events if hasattr(event, "choice")} == {2}
+
+
+def test_a_conversation_that_may_be_shortened_loses_its_oldest_questions() -> None:
+    texts = [f"question {number} " + "word " * 400 for number in range(20)]
+    long = asking(*texts)
+    with pytest.raises(RequestError):
+        prepare(model(), request(long, max_tokens=100))
+    prompt = prepare(model(), request(long, max_tokens=100, truncate=True))
+    text = model().tokenizer.decode(prompt.ids)
+    assert prompt.tokens + 100 <= 4096
+    assert "question 19 " in text
+    assert "question 0 " not in text
+    one_more = asking(*texts[-text.count("question") - 1 :])
+    with pytest.raises(RequestError):
+        prepare(model(), request(one_more, max_tokens=100))
+
+
+def test_what_must_be_called_guides_the_engine() -> None:
+    free = asking("?", tools=(TOOL,))
+    required = asking("?", tools=(TOOL,), tool_choice=ToolChoice(mode="required"))
+    named = asking("?", tools=(TOOL, Tool(name="b")), tool_choice=ToolChoice(mode="named", name="b"))
+    assert prepare(model(), request(free)).guide == ""
+    assert "get_weather" in prepare(model(), request(required)).guide
+    guide = prepare(model(), request(named)).guide
+    assert '"b' in guide.replace("\\", "")
+    assert "get_weather" not in guide
+
+
+def test_a_schema_of_the_answer_guides_the_engine_where_no_call_may_come_first() -> None:
+    schema = '{"type":"object","properties":{"h":{"type":"number"}}}'
+    tag = json.loads(prepare(model(), request(asking("?"), answer_schema=schema)).guide)
+    assert tag["format"]["json_schema"] == json.loads(schema)
+    assert prepare(model(), request(asking("?", tools=(TOOL,)), answer_schema=schema)).guide == ""
+
+
+def test_a_call_that_had_to_come_and_did_not_is_told() -> None:
+    required, named = ToolChoice(mode="required"), ToolChoice(mode="named", name="a")
+    assert unmet(required, {"a"}, "tool_calls") is None
+    assert unmet(named, {"a"}, "tool_calls") is None
+    assert unmet(required, set(), "length") is None
+    assert unmet(ToolChoice(), set(), "stop") is None
+    for choice, called in ((required, set[str]()), (named, {"b"})):
+        error = unmet(choice, called, "stop")
+        assert error is not None
+        assert (error.code, error.field) == ("tool_choice_unmet", "tool_choice")

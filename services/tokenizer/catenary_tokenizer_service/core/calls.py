@@ -1,8 +1,12 @@
 """Which calls go on the bus, and who runs them. The rule: only declared tools, each call once, none unasked."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
+
+from catenary_protocols.conversation import ToolChoice
+from catenary_protocols.errors import ErrorInfo
+from catenary_protocols.turn_events import FinishReason
 
 RunBy = Literal["client", "mesh", ""]
 EVERY_TOOL = "*"
@@ -15,7 +19,7 @@ class CallPolicy:
     Attributes:
         declared: tools of the request.
         run_tools: those the mesh runs; `*` means all declared ones.
-        allowed: False for tool choice `none`: calls are then not calls.
+        allowed: False keeps all calls off the bus.
     """
 
     declared: frozenset[str]
@@ -36,6 +40,19 @@ def call_id(turn_id: str, choice: int, index: int) -> str:
     return f"call_{turn_id[-20:]}{choice:x}{index:03x}"
 
 
-def policy_for(declared: Iterable[str], run_tools: Iterable[str], choice_mode: str) -> CallPolicy:
-    """The policy of a request."""
-    return CallPolicy(frozenset(declared), frozenset(run_tools), allowed=choice_mode != "none")
+def policy_for(declared: Iterable[str], run_tools: Iterable[str], choice_mode: str, *, choices: int = 1) -> CallPolicy:
+    """The policy of a request. Of several choices the client takes one, and nobody else knows which."""
+    return CallPolicy(frozenset(declared), frozenset(run_tools), allowed=choice_mode != "none" and choices == 1)
+
+
+def unmet(choice: ToolChoice, called: Collection[str], reason: FinishReason) -> ErrorInfo | None:
+    """What to say when a model that had to call a tool did not: not every engine can be made to."""
+    if reason not in {"stop", "tool_calls"}:
+        return None
+    if choice.mode == "required" and not called:
+        message = "the model was required to call a tool, and called none"
+    elif choice.mode == "named" and choice.name not in called:
+        message = f"the model was required to call {choice.name!r}, and did not"
+    else:
+        return None
+    return ErrorInfo(code="tool_choice_unmet", message=message, field="tool_choice")

@@ -9,9 +9,9 @@ from catenary_protocols.conversation import Tool
 from catenary_protocols.turn_events import CallBegun, CallComplete, FinishReason, ReasoningDelta, TextDelta, TurnEvent
 
 from catenary_tokenizer_service.core.calls import CallPolicy
+from catenary_tokenizer_service.core.guide import Thinking
 from catenary_tokenizer_service.egress.mapping import Mapping
 from catenary_tokenizer_service.egress.stop import StopMatcher
-from catenary_tokenizer_service.ingress.prompts import Thinking
 from catenary_tokenizer_service.models import ServedModel
 
 TOKEN_BYTES = 4
@@ -24,7 +24,7 @@ class AnswerStream:
     Attributes:
         ended: why the answer ended before the engine did (a stop string, or one call where only one is allowed), or "".
         stop: the stop string that matched.
-        called: whether a call was completed.
+        called: names of the tools that were called.
         reasoning_tokens: tokens whose text went to reasoning.
     """
 
@@ -39,20 +39,27 @@ class AnswerStream:
         thinking: Thinking = "none",
         stop: tuple[str, ...] = (),
         one_call: bool = False,
+        choice: int = 0,
+        plain: bool = False,
     ) -> None:
         self._detokenizer = model.tokenizer.detokenizer(prompt[-4 * TOKEN_BYTES :])
         self._special = model.special
         specs = [ToolSpec(tool.name, json.loads(tool.schema)) for tool in tools]
-        self._parser = open_parser(
-            model.card.parser, tools=specs, reasoning=model.card.reasoning, thinking=thinking, special=model.special
+        self._parser = (
+            None
+            if plain
+            else open_parser(
+                model.card.parser, tools=specs, reasoning=model.card.reasoning, thinking=thinking, special=model.special
+            )
         )
-        self._mapping = Mapping(turn_id, policy)
+        self._choice = choice
+        self._mapping = Mapping(turn_id, policy, choice)
         self._stop = StopMatcher(stop) if stop else None
         self._one_call = one_call
         self._tokens = 0
         self.ended: Literal["", "stop", "tool_calls"] = ""
         self.stop = ""
-        self.called = False
+        self.called: set[str] = set()
         self.reasoning_tokens = 0
 
     def counted(self, generated: int) -> int:
@@ -75,10 +82,11 @@ class AnswerStream:
         if self.ended:
             return []
         events = self._feed(self._detokenizer.flush())
-        events += self._mapping.map(self._parser.close(finish))
+        if self._parser is not None:
+            events += self._mapping.map(self._parser.close(finish))
         out = self._visible(events)
         if self._stop is not None and not self.ended and (rest := self._stop.flush()):
-            out.append(TextDelta(text=rest))
+            out.append(TextDelta(text=rest, choice=self._choice))
         return out
 
     def reason(self, finish: EngineFinish) -> FinishReason:
@@ -97,16 +105,20 @@ class AnswerStream:
         for run in self._detokenizer.push(ids):
             if isinstance(run, str):
                 events += self._feed(run)
-            elif run.text in self._special:
+            elif self._parser is not None and run.text in self._special:
                 events += self._mapping.map(self._parser.special(run.id, run.text))
-            elif not run.special:  # a marker of another format, spelled as the model wrote it
+            elif run.text in self._special or not run.special:  # nobody parses it: spelled as the model wrote it
                 events += self._feed(run.text)
         if events and type(events[0]) is ReasoningDelta:
             self.reasoning_tokens += len(ids) // TOKEN_BYTES
         return self._visible(events)
 
     def _feed(self, text: str) -> list[TurnEvent]:
-        return self._mapping.map(self._parser.feed(text)) if text else []
+        if not text:
+            return []
+        if self._parser is None:
+            return [TextDelta(text=text, choice=self._choice)]
+        return self._mapping.map(self._parser.feed(text))
 
     def _visible(self, events: list[TurnEvent]) -> list[TurnEvent]:
         """Apply stop strings to visible text, and end after the first call where only one is allowed."""
@@ -122,10 +134,10 @@ class AnswerStream:
                 and isinstance(event, CallBegun | ReasoningDelta)
                 and (held := self._stop.flush())
             ):
-                out.append(TextDelta(text=held))
+                out.append(TextDelta(text=held, choice=self._choice))
             out.append(event)
             if isinstance(event, CallComplete):
-                self.called = True
+                self.called.add(event.name)
                 if self._one_call:
                     self.ended = "tool_calls"
         return out

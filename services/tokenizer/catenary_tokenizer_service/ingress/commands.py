@@ -9,9 +9,11 @@ from catenary_protocols.bus.messages import (
     Attached,
     CancelTurn,
     CountTokens,
+    Detokenize,
     Message,
     Refused,
     TokenCount,
+    TokenText,
     TurnRequest,
     TurnTaken,
 )
@@ -27,7 +29,7 @@ from catenary_tokenizer_service.models import Models, ServedModel
 from catenary_tokenizer_service.turns import Turns
 
 log = structlog.get_logger()
-Command = TurnRequest | CancelTurn | Attach | CountTokens
+Command = TurnRequest | CancelTurn | Attach | CountTokens | Detokenize
 _command: Decoder[Command] = Decoder(Command)  # type: ignore[arg-type]
 TOKEN_BYTES = 4
 TRACE_HEADERS = ("traceparent", "tracestate")
@@ -67,8 +69,10 @@ class Commands:
                 self._attach(command, msg)
             case CountTokens():
                 self._once_loaded(command, lambda: self._answer(msg, self._count(command)))
+            case Detokenize():
+                self._once_loaded(command, lambda: self._answer(msg, self._text(command)))
 
-    def _once_loaded(self, request: TurnRequest | CountTokens, take: Callable[[], None]) -> None:
+    def _once_loaded(self, request: TurnRequest | CountTokens | Detokenize, take: Callable[[], None]) -> None:
         """A model that a worker has just announced is loaded first; one that nobody has is refused at once."""
         card = self._directory.current(request.model)
         if card is None:
@@ -119,6 +123,10 @@ class Commands:
         turn = self._turns.live.get(command.turn_id)
         if turn is None:
             return  # another tokenizer may have the log
+        if command.look:
+            here = self._presence.instance
+            self._answer(msg, Attached(turn=turn.key, tokenizer=here, last=turn.log.last, request=turn.request))
+            return
         turn.frontend = command.frontend
         turn.frontend_incarnation = command.frontend_incarnation
         turn.orphaned_at = 0.0
@@ -127,7 +135,13 @@ class Commands:
 
     def _count(self, command: CountTokens) -> Message:
         try:
-            _, ids, _ = encode_prompt(self._model(command.model), command.conversation)
+            ids = encode_prompt(self._model(command.model), command.conversation).ids
         except CatenaryError as error:
             return Refused(error=error.info)
-        return TokenCount(tokens=len(ids) // TOKEN_BYTES)
+        return TokenCount(tokens=len(ids) // TOKEN_BYTES, ids=ids if command.ids else b"")
+
+    def _text(self, command: Detokenize) -> Message:
+        try:
+            return TokenText(text=self._model(command.model).tokenizer.decode(command.ids))
+        except CatenaryError as error:
+            return Refused(error=error.info)

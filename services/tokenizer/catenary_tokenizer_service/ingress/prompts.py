@@ -1,18 +1,20 @@
-"""A conversation to a prompt: render, encode, hash, check against the context."""
+"""A conversation to a prompt: render, encode, hash, check against the context, guide the answer."""
 
 import json
 import time
 from dataclasses import dataclass
-from typing import Literal
 
-from catenary_protocols.conversation import Conversation, Sampling
+from catenary_protocols.bus.messages import TurnRequest
+from catenary_protocols.conversation import Conversation
 from catenary_protocols.errors import RequestError
-from catenary_tokenizers import PromptError, TemplateLimitError, block_hashes
+from catenary_tokenizers import PromptError, TemplateLimitError, block_hashes, scope_of
+from catenary_tokenizers.divergence import SeenPrompt, seen_prompt
 
+from catenary_tokenizer_service.core.guide import Thinking, guide_of
+from catenary_tokenizer_service.core.truncate import shortened
 from catenary_tokenizer_service.ingress.shape import chat_messages, chat_tools
 from catenary_tokenizer_service.models import ServedModel
 
-Thinking = Literal["none", "open", "closed"]
 TOKEN_BYTES = 4
 
 
@@ -23,15 +25,21 @@ class Prompt:
     Attributes:
         ids: little-endian u32.
         hashes: sequence hashes of its whole blocks, u64.
+        scope: who may share what was generated after it.
+        seen: what to compare the session's next prompt with.
         thinking: what the template left behind for the parser.
         max_tokens: limit of generated tokens, at most what the context leaves.
+        guide: what constrains the engine, or "".
         began, rendered, encoded: Unix seconds, for spans.
     """
 
     ids: bytes
     hashes: bytes
+    scope: bytes
+    seen: SeenPrompt
     thinking: Thinking
     max_tokens: int
+    guide: str
     began: float
     rendered: float
     encoded: float
@@ -42,32 +50,89 @@ class Prompt:
         return len(self.ids) // TOKEN_BYTES
 
 
-def prepare(model: ServedModel, conversation: Conversation, sampling: Sampling, salt: str) -> Prompt:
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A conversation as ids.
+
+    Attributes:
+        text: what the model reads.
+        seen: what to compare the session's next prompt with.
+        rendered_at: Unix seconds at which rendering was done.
+    """
+
+    text: str
+    ids: bytes
+    seen: SeenPrompt
+    rendered_at: float
+
+    @property
+    def tokens(self) -> int:
+        """Length."""
+        return len(self.ids) // TOKEN_BYTES
+
+
+def prepare(model: ServedModel, request: TurnRequest) -> Prompt:
     """The prompt of a request; raises `RequestError`."""
     began = time.time()
-    text, ids, rendered = encode(model, conversation)
+    scope = scope_of(
+        tenant=request.tenant, salt=request.salt, model=model.card.card, template=model.tokenizer.chat_template
+    )
+    wanted = request.sampling.max_tokens
+    one = encode(model, request.conversation, scope)
+    if request.truncate and not fits_context(one.tokens, wanted, model.card.context):
+        kept = shortened(
+            request.conversation,
+            lambda shorter: fits_context(encode(model, shorter).tokens, wanted, model.card.context),
+        )
+        one = encode(model, kept, scope)
     encoded = time.time()
-    tokens = len(ids) // TOKEN_BYTES
-    limit = check_context(tokens, sampling.max_tokens, model.card.context)
-    hashes = block_hashes(ids, model.card.block_size, salt=salt)
-    return Prompt(ids, hashes, thinking_of(text, model.thinking_markers), limit, began, rendered, encoded)
+    thinking = thinking_of(one.text, model.thinking_markers)
+    return Prompt(
+        ids=one.ids,
+        hashes=block_hashes(one.ids, model.card.block_size, salt=request.salt),
+        scope=scope,
+        seen=one.seen,
+        thinking=thinking,
+        max_tokens=check_context(one.tokens, wanted, model.card.context),
+        guide=guide_of(model.card, request.conversation, request.answer_schema, thinking),
+        began=began,
+        rendered=one.rendered_at,
+        encoded=encoded,
+    )
 
 
-def encode(model: ServedModel, conversation: Conversation) -> tuple[str, bytes, float]:
-    """Rendered text, ids, and the Unix time at which rendering was done; raises `RequestError`."""
+def encode(model: ServedModel, conversation: Conversation, scope: bytes = b"") -> Encoded:
+    """A conversation as ids, with what was generated under `scope` spliced in; raises `RequestError`."""
+    if conversation.plain:
+        return _given(model, conversation)
     options: dict[str, object] = json.loads(conversation.template) if conversation.template else {}
     if conversation.thinking is not None:
         options.setdefault("enable_thinking", conversation.thinking)
+    messages, tools = chat_messages(conversation), chat_tools(conversation)
     try:
-        rendered = model.tokenizer.render(chat_messages(conversation), chat_tools(conversation), now=None, **options)
+        rendered = model.tokenizer.render(messages, tools, now=None, **options)
     except (PromptError, TemplateLimitError) as error:
         raise RequestError(
             f"the model's chat template refuses this conversation: {error}", code="template_refused", field="messages"
         ) from error
     except TypeError as error:  # an option with the name of one of the renderer's own arguments
         raise RequestError(f"chat template options: {error}", field="chat_template_kwargs") from error
-    done = time.time()
-    return rendered.text, model.tokenizer.encode_prompt(rendered), done
+    rendered_at = time.time()
+    ids = model.tokenizer.encode_prompt(rendered, model.memory if scope else None, scope)
+    return Encoded(rendered.text, ids, seen_prompt(ids, messages, tools), rendered_at)
+
+
+def _given(model: ServedModel, conversation: Conversation) -> Encoded:
+    """A prompt that is not rendered: as text, in which control tokens are spelled out, or as ids."""
+    tokenizer = model.tokenizer
+    ids = conversation.ids or tokenizer.encode(conversation.text, special=True, begin=True)
+    text = conversation.text or tokenizer.decode(ids)
+    return Encoded(text, ids, seen_prompt(ids, (), ()), time.time())
+
+
+def fits_context(tokens: int, max_tokens: int | None, context: int) -> bool:
+    """Whether a prompt leaves room for its answer, of one token at least."""
+    return tokens + (max_tokens or 1) <= context
 
 
 def check_context(tokens: int, max_tokens: int | None, context: int) -> int:
