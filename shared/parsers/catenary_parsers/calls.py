@@ -130,7 +130,7 @@ class HeaderCalls:
     """Markers between name and arguments."""
     id_separators: tuple[str, ...] = ()
     """Markers between name and id."""
-    header: re.Pattern[str] = re.compile(r"(?P<name>.+)")
+    header: re.Pattern[str] = re.compile(r"(?P<name>[^<>{}\[\]|\"']+)")
     """What the header says: the call's name, and in group `id` that all of it is the call's id."""
     dialect: Dialect = JSON
     fences: tuple[str, ...] = ("```json", "```")
@@ -151,7 +151,7 @@ class HeaderCalls:
         yield from skip_space(src)
         header: list[str] = []
         ends = literals(
-            *self.separators, *self.id_separators, *self.close, *scope.closers.all, *self.fences, "{", *_SPACES
+            *self.separators, *self.id_separators, *self.close, *scope.follow.all, *self.fences, "{", *_SPACES
         )
         stop = yield from until(src, ends, header.append)
         found = self.header.fullmatch("".join(header))

@@ -128,7 +128,8 @@ class Parser:
         pieces = [mark]
         if mark not in grammar.frame.body:
             pieces.append((yield from until(src, grammar.in_header, pieces.append)))
-        header = sink.spell("".join(pieces))
+        whole = "".join(pieces)
+        header = sink.spell(whole[max(0, whole.rfind(grammar.frame.start[0])) :])
         if len(header) > _MAX_HEADER:
             sink.text(grammar.everything.without("".join(pieces)))
             return False
@@ -190,10 +191,8 @@ class Parser:
             return
         raw = src.kept()
         # A broken call may have swallowed the opener of a good one.
-        own = next(
-            (len(raw) - len(raw.lstrip(SPACE)) + len(x) for x in grammar.bare if raw.lstrip(SPACE).startswith(x)), 0
-        )
-        found = grammar.openers.find(raw, own)
+        own = len(raw) - len(raw.lstrip(SPACE))
+        found = grammar.resumes.find(raw, own + any(raw.startswith(opener, own) for opener in grammar.bare))
         if found < 0:
             src.forget()
             found = len(raw)

@@ -173,6 +173,8 @@ class Grammar:
     bare: frozenset[str] = field(init=False)
     """Markers that begin a call without a block."""
     openers: Literals = field(init=False)
+    resumes: Literals = field(init=False)
+    """Where reading goes on within a call that broke."""
     closers: Literals = field(init=False)
     follow: Literals = field(init=False)
     ends_of_thinking: Literals = field(init=False)
@@ -197,6 +199,7 @@ class Grammar:
             "blocks": blocks,
             "bare": bare,
             "openers": Literals(calls),
+            "resumes": Literals({*calls, *headers}),
             "closers": Literals((*fmt.close, *frame.end)),
             "follow": Literals((*calls, *fmt.close, *frame.end)),
             "ends_of_thinking": Literals({*reasoning.close, *frame.start, *frame.end}),

@@ -30,7 +30,7 @@ class Tag:
 
     open: str
     end: str
-    says: re.Pattern[str] = re.compile(r"(?P<name>.+)")
+    says: re.Pattern[str] = re.compile(r"(?P<name>[^<>]+)")
     """Groups `name`; for a call also `id`; for a parameter also `string` (true, false or a type's name)."""
 
 
@@ -120,7 +120,7 @@ class TagCalls:
         ends = literals(self.param.open, *scope.closers.all, *SPACE)
         stop = yield from until(src, ends, pieces.append)
         src.unread(stop)
-        return self.call.says.fullmatch("".join(pieces)) if stop or src.natural else None
+        return _BARE.fullmatch("".join(pieces)) if stop or src.natural else None
 
     def _param(self, src: Source, sink: Sink, scope: Scope, types: Types, given: list[str]) -> Steps[str]:
         head = yield from self._head(src, self.param)
@@ -228,6 +228,7 @@ class _Value:
             self._sink.unconverted.append(self._key)
 
 
+_BARE = re.compile(r"(?P<name>[^<>{}\[\]]+)")
 _QUOTES = " \t\"'"
 
 

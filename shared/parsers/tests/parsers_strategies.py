@@ -22,6 +22,7 @@ from catenary_parsers import (
     render_turn,
 )
 from catenary_parsers.grammar import grammar_of
+from catenary_parsers.values import JSON
 from hypothesis import strategies as st
 
 NAMES = sorted(FORMATS)
@@ -176,4 +177,10 @@ def calls(name: str) -> st.SearchStrategy[Call]:
     return st.builds(Call, st.just("save"), parameters) | st.just(Call("ping", {}))
 
 
+WITH_JSON = [
+    name
+    for name, fmt in FORMATS.items()
+    if not fmt.writing.parameter and not fmt.implicit and fmt.writing.dialect is JSON
+]
+"""Formats whose arguments are JSON and whose calls have markers."""
 SPECIAL = {name: markers_of(name) for name in NAMES}

@@ -76,6 +76,12 @@ def test_law_2_no_text_is_invented(name: str, data: st.DataObject, thinking: Thi
 
 
 @EVERY_FORMAT
+@given(text=st.text(st.sampled_from("abc ÄŒ潮🌊.,\n\t "), min_size=1))
+def test_law_2_text_without_markers_comes_out_as_it_is(name: str, text: str) -> None:
+    assert some.read(open_parser(name, tools=some.TOOLS), list(text)) == [TextDelta(text)]
+
+
+@EVERY_FORMAT
 @given(words=st.lists(some.PROSE, min_size=1, max_size=4), data=st.data())
 def test_law_2_no_text_is_lost(name: str, words: list[str], data: st.DataObject) -> None:
     """Prose around stray closing markers and broken calls is all shown, in order."""
@@ -131,6 +137,15 @@ def test_laws_4_and_5_calls_are_whole_and_nothing_raises(
                 assert begun is None
     assert begun is None
     json.dumps([str(event) for event in events], ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize("name", some.WITH_JSON)
+@given(at=st.floats(0, 1), noise=some.PROSE | st.just(""))
+def test_law_5_the_good_call_after_a_broken_one_still_comes(name: str, at: float, noise: str) -> None:
+    broken = render_turn(name, calls=[Call("save", {"text": "a {b} c", "items": [1, "x"]})])
+    text = broken[: int(at * len(broken))] + noise + render_turn(name, calls=[Call("ping", {})])
+    events = some.read(open_parser(name, tools=some.TOOLS), [text])
+    assert [event.name for event in events if isinstance(event, ToolCallComplete)][-1:] == ["ping"]
 
 
 @EVERY_FORMAT

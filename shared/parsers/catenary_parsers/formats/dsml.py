@@ -8,8 +8,8 @@ import re
 from catenary_parsers.grammar import Format, Writing
 from catenary_parsers.tags import Tag, TagCalls
 
-_HEAD = re.compile(r'(?P<name>[^"]*)"')
-_PARAMETER = re.compile(r'(?P<name>[^"]*)"(?:\s+string="(?P<string>true|false)")?\s*')
+_HEAD = re.compile(r'(?P<name>[^"<>]*)"')
+_PARAMETER = re.compile(r'(?P<name>[^"<>]*)"(?:\s+string="(?P<string>true|false)")?\s*')
 
 
 def _dsml(name: str, block: str, gap: str, models: tuple[str, ...], *, ends_thinking: bool = True) -> Format:

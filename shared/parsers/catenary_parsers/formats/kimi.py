@@ -21,7 +21,7 @@ _K2_BODY = HeaderCalls(
     opens=("<|tool_call_begin|>",),
     close=("<|tool_call_end|>",),
     separators=("<|tool_call_argument_begin|>",),
-    header=re.compile(r"(?:functions\.)?(?P<name>[^:]*(?::+[^:]+)*?)(?P<id>:[0-9]+)?"),
+    header=re.compile(r"(?:functions\.)?(?P<name>[^<>|]+?)(?P<id>:[0-9]+)?"),
 )
 
 
@@ -63,7 +63,7 @@ KIMI_K3 = Format(
             call=Tag(
                 '<|open|>call tool="',
                 "<|sep|>",
-                re.compile(r'(?P<name>[^"]*)"(?:\s+index="[0-9]*")?\s*'),
+                re.compile(r'(?P<name>[^"<>|]*)"(?:\s+index="[0-9]*")?\s*'),
             ),
             call_close=("<|close|>call<|sep|>",),
             param=Tag(

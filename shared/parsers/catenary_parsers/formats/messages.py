@@ -8,7 +8,7 @@ from catenary_parsers.calls import JsonCalls
 from catenary_parsers.grammar import Format, Messages, Route, Writing
 from catenary_parsers.tags import Tag, TagCalls
 
-_ATEM_HEAD = re.compile(r'(?P<name>[^"]*)"\s*')
+_ATEM_HEAD = re.compile(r'(?P<name>[^"<>]*)"\s*')
 
 HARMONY = Format(
     name="harmony",

@@ -7,7 +7,7 @@ import re
 from catenary_parsers.grammar import Format, Writing
 from catenary_parsers.tags import Tag, TagCalls
 
-_HEAD = re.compile(r'(?P<name>[^"]*)"\s*')
+_HEAD = re.compile(r'(?P<name>[^"<>]*)"\s*')
 _NAMESPACE = "]<]minimax[>["
 
 MINIMAX_M2 = Format(
