@@ -216,8 +216,8 @@ def test_a_model_nobody_serves_is_refused_with_a_time() -> None:
     assert isinstance(answer, Refused)
     assert answer.error.code == "no_worker"
     assert answer.error.retry_after > 0
-    stage.worker("w0", ready=False)
     stage.now += 10
+    stage.worker("w0", ready=False)
     answer = stage.place("u", prompt((1, 8)))
     assert isinstance(answer, Refused)
     assert answer.error.code == "model_not_ready"

@@ -6,7 +6,7 @@ through soon, KV space); without any it waits in the queue, and when even that i
 a time after which trying again makes sense.
 """
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass, field
 
 from catenary_protocols.bus.messages import Overlap, Placement, PlaceQueued, PlaceTurn, Refused
@@ -19,7 +19,7 @@ from catenary_router.core.homes import Homes
 from catenary_router.core.placement import Choice, Policy, choose
 from catenary_router.core.popular import Popular
 from catenary_router.core.queue import FairQueue
-from catenary_router.core.room import Entry, Limits, Room
+from catenary_router.core.room import Entry, Limits, Pool, Room
 from catenary_router.core.sharing import Sharing
 
 Answer = Placement | PlaceQueued | Refused
@@ -78,6 +78,7 @@ class Desk:
         self._popular = Popular()
         self._room = Room(self.fleet, self._sharing, self._homes, self._popular, weights=weights, limits=limits)
         self._entries: dict[str, Entry] = {}
+        self._waiting: Counter[Pool] = Counter()
         self._decided: OrderedDict[TurnKey, tuple[Placement, float]] = OrderedDict()
         self._placed_at: deque[float] = deque()
 
@@ -149,23 +150,26 @@ class Desk:
 
     def drop(self, turn_id: str) -> None:
         """Forget a turn that waits."""
-        self._entries.pop(turn_id, None)
-        self.queue.remove(turn_id)
+        entry = self._entries.pop(turn_id, None)
+        if entry is not None and self.queue.remove(turn_id):
+            self._waiting[entry.pool] -= 1
+            self._waiting += Counter()  # drops what is at zero
 
     # --- what goes out ------------------------------------------------------------------------------------------
 
     def pump(self, now: float) -> Outcome:
         """Place who waits, as far as there is room; an overlap that is old is asked again first."""
         outcome = Outcome()
-        full: set[tuple[str, str]] = set()
+        full: set[Pool] = set()
         for turn_id in self.queue:
+            if len(full) == len(self._waiting):
+                break
             entry = self._entries[turn_id]
-            pool = (entry.place.model, entry.place.card)
-            if pool in full or entry.asking:
+            if entry.pool in full or entry.asking:
                 continue
             if not self._room.candidates(entry, now):
                 if not entry.place.not_on:
-                    full.add(pool)
+                    full.add(entry.pool)
             elif entry.place.hashes and now - entry.overlap_at > OVERLAP_STALE_S:
                 entry.asking = True
                 outcome.ask.append(entry)
@@ -181,9 +185,10 @@ class Desk:
             late = bool(entry.place.deadline) and entry.place.deadline <= now
             code = "deadline_exceeded" if late else "overloaded"
             answers.append(self._refuse(entry, code, "no worker had room in time", now))
+        gone = {pool for pool in self._waiting if self._abandoned(*pool, now)}
         for turn_id in self.queue:
             entry = self._entries[turn_id]
-            if self._abandoned(entry.place, now) and now - entry.since > FIRST_BEATS_S:
+            if entry.pool in gone and now - entry.since > FIRST_BEATS_S:
                 answers.append(self._refuse(entry, "no_worker", "the model's last worker is gone", now))
             elif now - entry.told_at >= REPEAT_S:
                 answers.append(self._tell(entry, now))
@@ -210,15 +215,15 @@ class Desk:
                 message = f"the prompt has {place.prompt_tokens} tokens; the KV cache of no worker holds over {most}"
                 return _refused(place, "context_length_exceeded", message)
             return None
-        if now - self._began < FIRST_BEATS_S or not self._abandoned(place, now):
+        if now - self._began < FIRST_BEATS_S or not self._abandoned(place.model, place.card, now):
             return None
         if self.fleet.has_model(place.model):
             return _refused(place, "model_not_ready", f"no worker of {place.model} is ready", retry_after=2.0)
         return _refused(place, "no_worker", f"no worker serves {place.model}", retry_after=5.0)
 
-    def _abandoned(self, place: PlaceTurn, now: float) -> bool:
-        """No worker serves the model, and none will come back."""
-        return not self.fleet.serving(place) and now - self.fleet.seen_at(place) > RETURN_S
+    def _abandoned(self, model: str, card: str, now: float) -> bool:
+        """No worker with this model and card takes turns, and none has of late."""
+        return now - self.fleet.seen_at(model, card) > RETURN_S
 
     def _try(self, entry: Entry, now: float) -> Decided | None:
         place = entry.place
@@ -267,6 +272,7 @@ class Desk:
             priority=place.hints.priority,
             strict_priority=place.hints.strict_priority,
         )
+        self._waiting[entry.pool] += 1
         outcome = self.pump(now)
         if turn_id in self.queue:
             outcome.answers.append(self._tell(entry, now))

@@ -115,7 +115,8 @@ class Fleet:
         if worker is None or beat.incarnation > worker.incarnation:
             worker = self.workers[beat.worker] = Worker(beat.worker, beat.incarnation, beat)
         worker.heard(beat, now)
-        self._seen[beat.model, beat.card] = now
+        if beat.ready and not beat.draining:
+            self._seen[beat.model, beat.card] = now
 
     def gone(self, name: str, incarnation: int) -> None:
         """This incarnation of a worker is dead."""
@@ -141,9 +142,9 @@ class Fleet:
         """Whether any worker has this model, ready or not, whatever its card."""
         return any(worker.beat.model == model for worker in self.workers.values())
 
-    def seen_at(self, turn: PlaceTurn) -> float:
-        """When a worker with this model and card last beat; 0: never."""
-        return self._seen.get((turn.model, turn.card), 0.0)
+    def seen_at(self, model: str, card: str) -> float:
+        """When a worker with this model and card last took turns; 0: never."""
+        return self._seen.get((model, card), 0.0)
 
     def _with_card(self, turn: PlaceTurn) -> Iterator[Worker]:
         for worker in self.workers.values():

@@ -14,6 +14,9 @@ from catenary_router.core.homes import Homes
 from catenary_router.core.popular import Popular
 from catenary_router.core.sharing import Sharing
 
+Pool = tuple[str, str]
+"""Model and card: the workers that can run the same turns."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -50,6 +53,11 @@ class Entry:
     overlap_at: float = 0.0
     asking: bool = False
     told_at: float = 0.0
+
+    @property
+    def pool(self) -> Pool:
+        """Whose workers can run it."""
+        return self.place.model, self.place.card
 
     @property
     def hashes(self) -> memoryview:
