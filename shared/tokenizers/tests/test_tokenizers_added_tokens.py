@@ -25,7 +25,23 @@ KINDS: dict[str, dict[str, bool]] = {
 TEXTS = st.lists(
     st.one_of(
         st.sampled_from(
-            [*KINDS, "<think>", "wordy", " word ", "a-markers", " a-marker ", "\n", " ", "\t", "a", "\x1c", "\u3000"]
+            [
+                *KINDS,
+                "<think>",
+                "wordy",
+                " word ",
+                "a-markers",
+                " a-marker ",
+                "\n",
+                " ",
+                "\t",
+                "a",
+                "\x1c",
+                "\u3000",
+                "¼",
+                "Ⓐ",
+                "é",
+            ]
         ),
         st.text(max_size=3),
     ),
