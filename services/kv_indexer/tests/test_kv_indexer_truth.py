@@ -257,5 +257,5 @@ class IndexAgainstTruth(RuleBasedStateMachine):
             assert len(index) == len({path for truth in self.truths.values() for path in truth.held})
 
 
-IndexAgainstTruth.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+IndexAgainstTruth.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
 test_index_against_truth = IndexAgainstTruth.TestCase
