@@ -353,3 +353,30 @@ async def test_a_client_that_does_not_read_is_cut_and_its_turn_cancelled(
         assert b"slow_reader" in answer
         assert answer.count(b"data: [DONE]") == 1
         writer.close()
+
+
+async def test_choices_are_turns_of_their_own_in_one_answer(stand: Stand, tokenizer: ScriptedTokenizer) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        asking = tasks.create_task(stand.http.post("/v1/chat/completions", json={**ASK, "n": 2}))
+        requests = [await tokenizer.request(), await tokenizer.request()]
+        for request in reversed(requests):
+            text = TextDelta(text=f"answer {request.choice}", choice=request.choice)
+            end = Finished(reason="stop", usage=END.usage, choice=request.choice)
+            tokenizer.say(request.turn.turn_id, *TURN[:2], text, end)
+    assert [(one.choice, one.choices) for one in requests] == [(0, 2), (1, 2)]
+    assert requests[0].session == requests[1].session
+    assert requests[1].sampling.seed is not None
+    answer = asking.result().json()
+    assert [choice["message"]["content"] for choice in answer["choices"]] == ["answer 0", "answer 1"]
+    assert answer["usage"]["prompt_tokens"] == 5
+    assert answer["usage"]["completion_tokens"] == 6
+
+
+async def test_when_a_choice_fails_the_others_are_stopped(stand: Stand, tokenizer: ScriptedTokenizer) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        asking = tasks.create_task(stand.http.post("/v1/chat/completions", json={**ASK, "n": 2}))
+        requests = [await tokenizer.request(), await tokenizer.request()]
+        tokenizer.say(requests[1].turn.turn_id, Failed(error=ErrorInfo(code="engine_failed", message="boom")))
+        cancelled = await tokenizer.cancelled()
+    assert asking.result().status_code == 500
+    assert cancelled.turn == requests[0].turn

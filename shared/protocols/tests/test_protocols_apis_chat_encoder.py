@@ -254,3 +254,35 @@ def test_a_failure_ends_the_stream_with_an_error(end: TurnEvent, code: str) -> N
     assert events[-2][1]["error"]["code"] == code
     assert events[-1] == ("", "[DONE]")
     assert all(chunk["choices"][0]["finish_reason"] is None for _, chunk in events[:-2])
+
+
+def test_a_call_of_a_function_is_told_in_the_older_form() -> None:
+    one = encoder(functions=[{"name": "tide"}])
+    events = (
+        CallBegun(index=0, id="call_1", name="tide"),
+        ArgumentsDelta(index=0, text="{}"),
+        CallComplete(index=0, id="call_1", name="tide", arguments="{}"),
+        Finished(reason="tool_calls", usage=USAGE),
+    )
+    stream = one.feed(events)
+    assert deltas(stream)[1:3] == [
+        {"function_call": {"arguments": "", "name": "tide"}},
+        {"function_call": {"arguments": "{}"}},
+    ]
+    (choice,) = json.loads(one.body())["choices"]
+    assert choice["message"]["function_call"] == {"name": "tide", "arguments": "{}"}
+    assert (choice["finish_reason"], "tool_calls" in choice["message"]) == ("function_call", False)
+
+
+def test_each_choice_ends_for_itself_and_the_stream_with_the_last() -> None:
+    one = encoder(n=2, stream_options={"include_usage": True})
+    first = one.feed((TextDelta(text="a", choice=1), Finished(reason="length", usage=USAGE, choice=1)))
+    assert b"[DONE]" not in first
+    stream = first + one.feed((TextDelta(text="b"), Finished(reason="stop", usage=USAGE)))
+    assert stream.count(b"[DONE]") == 1
+    body = json.loads(one.body())
+    assert [(choice["message"]["content"], choice["finish_reason"]) for choice in body["choices"]] == [
+        ("b", "stop"),
+        ("a", "length"),
+    ]
+    assert assembled(stream)["choices"][1]["finish_reason"] == "length"

@@ -69,9 +69,16 @@ REFUSED = [
     (body(logit_bias={"99999999999999999999": 1}), "invalid_value", "logit_bias"),
     (body(logit_bias={"1": 101}), "invalid_value", "logit_bias[...]"),
     (body(n=0), "invalid_value", "n"),
-    (body(n=2), "unsupported", "n"),
+    (body(n=17), "invalid_value", "n"),
     (body(logprobs=True), "unsupported", "logprobs"),
-    (body(functions=[{"name": "f"}]), "unsupported", "functions"),
+    (body(functions=[{"name": "f"}], tools=[{"function": {"name": "g"}}]), "invalid_value", "functions"),
+    (body(functions=[{"name": "f"}], function_call={"name": "g"}), "invalid_value", "tool_choice.function.name"),
+    (body(response_format={"type": "json_schema"}), "missing_field", "response_format.json_schema.schema"),
+    (
+        body(response_format={"type": "json_schema", "json_schema": {"schema": [1]}}),
+        "invalid_value",
+        "response_format.json_schema.schema",
+    ),
     (body(tools={}), "invalid_value", "tools"),
     (body(tools=[{"type": "function"}]), "missing_field", "tools[0].function"),
     (body(tools=[{"type": "function", "function": {"name": ""}}]), "invalid_value", "tools[0].function.name"),
@@ -233,3 +240,17 @@ def test_a_lone_surrogate_becomes_a_replacement_character() -> None:
     text = r"a\ud83db \ud83d\ude00 \\ud83d \udc00"
     draft = CHAT.read(b'{"model":"m","messages":[{"role":"user","content":"%b"}]}' % text.encode())
     assert draft.conversation.messages == (UserMessage(parts=(TextPart(text="a�b 😀 \\ud83d �"),)),)
+
+
+def test_functions_are_tools_in_an_older_form() -> None:
+    draft = CHAT.read(body(functions=[{"name": "f"}, {"name": "g"}], function_call={"name": "g"}))
+    assert [tool.name for tool in draft.conversation.tools] == ["f", "g"]
+    assert draft.conversation.tool_choice == ToolChoice(mode="named", name="g")
+    assert (draft.functions, draft.conversation.parallel_calls) == (True, False)
+
+
+def test_the_form_of_the_answer_is_a_schema() -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "out", "schema": {"type": "array"}}}
+    assert json.loads(CHAT.read(body(response_format=form)).answer_schema) == {"type": "array"}
+    assert json.loads(CHAT.read(body(response_format={"type": "json_object"})).answer_schema) == {"type": "object"}
+    assert CHAT.read(body(response_format={"type": "text"})).answer_schema == ""

@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
@@ -24,6 +24,7 @@ from starlette.types import Send as AnySend
 
 from catenary_frontend.account import Account
 from catenary_frontend.body import read_body
+from catenary_frontend.choices import Choices
 from catenary_frontend.edge import Edge, raw_send, request_id_of
 from catenary_frontend.exchange import Exchange, Keep, Pace
 from catenary_frontend.metrics import REQUESTS
@@ -117,7 +118,7 @@ class TurnResponse(Response, Generic[D]):
         self._request = request
         self._asked = asked
         self._memory = memory
-        self._turn: OpenTurn | None = None
+        self._turns: list[OpenTurn] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: AnySend) -> None:  # noqa: ARG002  # see `raw_send`
         """Answer. Events are written from the bus callback; this coroutine only notices the end."""
@@ -134,21 +135,7 @@ class TurnResponse(Response, Generic[D]):
         now = time.time()
         turn_id = new_turn_id(int(now * 1000), secrets.token_bytes(10))
         session = session_of(draft, tenant, headers)
-        request = TurnRequest(
-            turn=TurnKey(turn_id=turn_id),
-            frontend=edge.instance,
-            frontend_incarnation=edge.presence.incarnation,
-            model=self._asked.model,
-            session=session,
-            conversation=draft.conversation,
-            sampling=draft.sampling,
-            arrived_at=now,
-            hints=draft.hints,
-            tenant=tenant,
-            salt=tenant,
-            api=self._api.name,
-            run_tools=draft.run_tools,
-        )
+        request = self._request_of(turn_id, session, now)
         span = telemetry.start(
             "request",
             telemetry.extract(headers),
@@ -175,16 +162,55 @@ class TurnResponse(Response, Generic[D]):
             stop=self._stop,
             keep=self._memory.keep(draft, tenant, turn_id) if self._memory else None,
         )
-        self._turn = edge.turns.open(request, exchange, telemetry.headers_of(span))
+        clients = Choices(exchange, draft.choices, self._stop)
+        for choice, one in enumerate(_each(request)):
+            client = exchange if draft.choices == 1 else clients.client_of(choice)
+            self._turns.append(edge.turns.open(one, client, telemetry.headers_of(span)))
         return exchange
 
+    def _request_of(self, turn_id: str, session: str, now: float) -> TurnRequest:
+        edge, asked = self._edge, self._asked
+        draft = asked.draft
+        return TurnRequest(
+            turn=TurnKey(turn_id=turn_id),
+            frontend=edge.instance,
+            frontend_incarnation=edge.presence.incarnation,
+            model=asked.model,
+            session=session,
+            conversation=draft.conversation,
+            sampling=draft.sampling,
+            arrived_at=now,
+            hints=draft.hints,
+            tenant=asked.tenant,
+            salt=asked.tenant,
+            api=self._api.name,
+            run_tools=draft.run_tools,
+            answer_schema=draft.answer_schema,
+            truncate=draft.truncate,
+            choices=draft.choices,
+        )
+
     def _stop(self, reason: str) -> None:
-        if self._turn is not None:
-            self._edge.turns.cancel(self._turn, reason)
+        for turn in self._turns:
+            self._edge.turns.cancel(turn, reason)
 
     def _tell(self, fact: TurnFact) -> None:
         bus = self._edge.bus
         bus.publish(bus.subjects.to("observe", what=fact.what), encode_json(fact))
+
+
+def _each(request: TurnRequest) -> Iterator[TurnRequest]:
+    """A turn for each choice. Without a seed of the client's, each gets one of its own: they are to differ."""
+    yield request
+    sampling = request.sampling
+    first = sampling.seed if sampling.seed is not None else secrets.randbits(31)
+    for choice in range(1, request.choices):
+        yield structs.replace(
+            request,
+            turn=TurnKey(turn_id=new_turn_id(int(request.arrived_at * 1000), secrets.token_bytes(10))),
+            choice=choice,
+            sampling=structs.replace(sampling, seed=(first + choice) % 2**31),
+        )
 
 
 def _attributes(request: TurnRequest, *, stream: bool) -> dict[str, str | int | float | bool]:

@@ -22,6 +22,7 @@ class Draft:
         stream: the caller wants server-sent events.
         run_tools: names of declared tools whose calls the mesh is to run; `("*",)` means all.
         tool_dispatch: side events on the stream for complete calls and their results.
+        choices: how many answers are wanted.
         answer_schema: JSON text of the schema that the final text must satisfy, or "".
         truncate: a conversation too long for the model loses its oldest messages, rather than being refused.
         clamp: a limit of tokens beyond the model's context is as many as there is room for, rather than refused.
@@ -37,6 +38,7 @@ class Draft:
     stream: bool = False
     run_tools: tuple[str, ...] = ()
     tool_dispatch: bool = False
+    choices: int = 1
     answer_schema: str = ""
     truncate: bool = False
     clamp: bool = False

@@ -6,7 +6,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from catenary_protocols.turn_events import Usage
 
-Reason = Literal["stop", "length", "tool_calls", "content_filter"]
+Reason = Literal["stop", "length", "tool_calls", "function_call", "content_filter"]
 
 
 class PromptDetails(Struct, frozen=True, kw_only=True):
@@ -47,12 +47,13 @@ class ToolCall(Struct, frozen=True, kw_only=True, tag_field="type", tag="functio
 
 
 class ChatAnswer(Struct, frozen=True, kw_only=True):
-    """What the model said."""
+    """What the model said. `function_call`: its call, for a request that declared `functions`."""
 
     content: str | None
     role: Literal["assistant"] = "assistant"
     reasoning_content: str | UnsetType = UNSET
     tool_calls: list[ToolCall] | UnsetType = UNSET
+    function_call: Function | UnsetType = UNSET
 
 
 class ChatChoice(Struct, frozen=True, kw_only=True):
@@ -97,6 +98,7 @@ class ChatDelta(Struct, frozen=True, kw_only=True):
     content: str | UnsetType = UNSET
     reasoning_content: str | UnsetType = UNSET
     tool_calls: list[ToolCallDelta] | UnsetType = UNSET
+    function_call: FunctionDelta | UnsetType = UNSET
 
 
 class ChunkChoice(Struct, frozen=True, kw_only=True):

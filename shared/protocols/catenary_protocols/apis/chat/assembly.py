@@ -2,7 +2,7 @@
 
 from msgspec import UNSET
 
-from catenary_protocols.apis.chat.answer import ChatAnswer, Function, ToolCall
+from catenary_protocols.apis.chat.answer import ChatAnswer, Function, Reason, ToolCall
 
 
 class Call:
@@ -24,9 +24,12 @@ class Call:
 
 
 class Choice:
-    """One choice. `text_before`, `reasoning_before` and `after` are the bytes around its deltas."""
+    """One choice. `text_before`, `reasoning_before` and `after` are the bytes around its deltas.
 
-    __slots__ = ("after", "calls", "reasoning", "reasoning_before", "text", "text_before")
+    `reason` is why it ended, once it has.
+    """
+
+    __slots__ = ("after", "calls", "reason", "reasoning", "reasoning_before", "text", "text_before")
 
     def __init__(self, before: bytes, after: bytes) -> None:
         self.text_before = before + b'"content":'
@@ -35,9 +38,10 @@ class Choice:
         self.text: list[str] = []
         self.reasoning: list[str] = []
         self.calls: dict[int, Call] = {}
+        self.reason: Reason = "stop"
 
-    def answer(self) -> ChatAnswer:
-        """The message."""
+    def answer(self, *, functions: bool) -> ChatAnswer:
+        """The message; `functions` tells its call in the older form."""
         text = "".join(self.text)
         calls = [
             ToolCall(id=call.id, function=Function(name=call.name, arguments="".join(call.arguments)))
@@ -46,5 +50,6 @@ class Choice:
         return ChatAnswer(
             content=None if calls and not text else text,
             reasoning_content="".join(self.reasoning) or UNSET,
-            tool_calls=calls or UNSET,
+            tool_calls=UNSET if functions or not calls else calls,
+            function_call=calls[0].function if functions and calls else UNSET,
         )

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from catenary_protocols.apis.api import Draft
 from catenary_protocols.apis.chat.answer import (
     ChatChoice,
     ChatChunk,
@@ -25,6 +24,7 @@ from catenary_protocols.apis.chat.answer import (
     usage_of,
 )
 from catenary_protocols.apis.chat.assembly import Call, Choice
+from catenary_protocols.apis.chat.read import ChatDraft
 from catenary_protocols.apis.error_bodies import openai_error
 from catenary_protocols.apis.sse import DONE, event, named
 from catenary_protocols.errors import ErrorInfo
@@ -52,16 +52,17 @@ _CANCELLED = ErrorInfo(code="cancelled", message="the turn was cancelled")
 class ChatEncoder:
     """`api.Encoder` of Chat Completions."""
 
-    def __init__(self, draft: Draft, turn_id: str, created: int) -> None:
+    def __init__(self, draft: ChatDraft, turn_id: str, created: int) -> None:
         self._id = f"chatcmpl-{turn_id}"
         self._created = created
         self._model = draft.model
         self._include_usage = draft.include_usage
         self._dispatch = draft.tool_dispatch
+        self._functions = draft.functions
+        self._running = set(range(draft.choices))
         self._choices: dict[int, Choice] = {}
         self._completing: dict[tuple[int, int], CallComplete] = {}
         self._out: list[bytes] = []
-        self._reason: Reason = "stop"
         self._usage = usage_of(Usage())
 
     def feed(self, events: Sequence[TurnEvent]) -> bytes:
@@ -85,7 +86,7 @@ class ChatEncoder:
     def body(self) -> bytes:
         """The completion."""
         choices = [
-            ChatChoice(index=index, message=choice.answer(), finish_reason=self._reason)
+            ChatChoice(index=index, message=choice.answer(functions=self._functions), finish_reason=choice.reason)
             for index, choice in sorted(self._choices.items())
         ]
         return _encode(
@@ -153,11 +154,13 @@ class ChatEncoder:
         if item.reason == "cancelled":
             self._fail(Failed(error=_CANCELLED))
             return
-        self._reason = item.reason
+        choice = self._choice(item.choice)
+        choice.reason = "function_call" if self._functions and item.reason == "tool_calls" else item.reason
         self._usage = usage_of(item.usage)
-        self._choice(0)
-        for index in sorted(self._choices):
-            self._chunk(index, ChatDelta(), self._reason)
+        self._chunk(item.choice, ChatDelta(), choice.reason)
+        self._running.discard(item.choice)
+        if self._running:
+            return
         if self._include_usage:
             last = ChatChunk(id=self._id, created=self._created, model=self._model, choices=[], usage=self._usage)
             self._out.append(event(last))
@@ -175,6 +178,8 @@ class ChatEncoder:
     def _choice(self, index: int) -> Choice:
         choice = self._choices.get(index)
         if choice is None:
+            if index:
+                self._choice(index - 1)  # clients count choices as they begin
             before, _, after = self._framed(index, _GAP).partition(b'"content":""')
             choice = self._choices[index] = Choice(before, after)
             self._chunk(index, _OPEN)
@@ -188,7 +193,10 @@ class ChatEncoder:
         self._out.append(self._framed(index, delta, reason))
 
     def _call_delta(self, index: int, delta: ToolCallDelta) -> None:
-        self._chunk(index, ChatDelta(tool_calls=[delta]))
+        if self._functions:
+            self._chunk(index, ChatDelta(function_call=delta.function))
+        else:
+            self._chunk(index, ChatDelta(tool_calls=[delta]))
 
     def _dispatch_call(self, choice: int, index: int) -> None:
         """Tell of a call that these events complete, before the first delta of it among them."""

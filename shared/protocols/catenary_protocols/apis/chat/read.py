@@ -1,35 +1,44 @@
 """Request bytes → draft."""
 
+from dataclasses import dataclass
+
 import msgspec
 
 from catenary_protocols.apis.api import Draft
 from catenary_protocols.apis.chat.messages import read_messages
-from catenary_protocols.apis.chat.request import ChatRequest, ChatTool, NamedTool
+from catenary_protocols.apis.chat.request import ChatRequest, ChatTool, FunctionName, NamedTool, ResponseFormat
 from catenary_protocols.apis.nvext import NvExt
 from catenary_protocols.apis.reading import read, wrong
-from catenary_protocols.apis.tools import tool_of
+from catenary_protocols.apis.tools import ANY_OBJECT, schema_text, tool_of
 from catenary_protocols.conversation import Conversation, Sampling, Tool, ToolChoice
 
 _request = msgspec.json.Decoder(ChatRequest)
 _encode = msgspec.json.Encoder().encode
 
 
-def read_chat(body: bytes) -> Draft:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatDraft(Draft):
+    """A request of Chat Completions, read. `functions`: calls are told in the older form."""
+
+    functions: bool = False
+
+
+def read_chat(body: bytes) -> ChatDraft:
     """The draft of a Chat Completions request; raises `RequestError`."""
-    request = read(_request, body)
+    request = _newer(read(_request, body))
     if not request.model:
         raise wrong("model", "must name a model")
     _refuse_unsupported(request)
     tools = _tools(request.tools or [])
     nvext = request.nvext or NvExt()
     metadata_session = (request.metadata or {}).get("session_id")
-    return Draft(
+    return ChatDraft(
         model=request.model,
         conversation=Conversation(
             messages=read_messages(request.messages),
             tools=tools,
             tool_choice=_tool_choice(request, tools),
-            parallel_calls=request.parallel_tool_calls is not False,
+            parallel_calls=request.parallel_tool_calls is not False and not request.functions,
             thinking=_thinking(request),
             template=_template(request),
         ),
@@ -38,20 +47,44 @@ def read_chat(body: bytes) -> Draft:
         stream=bool(request.stream),
         run_tools=nvext.tools_to_run(tools),
         tool_dispatch=bool(nvext.tool_dispatch),
+        choices=request.n or 1,
+        answer_schema=_answer_schema(request.response_format),
         include_usage=bool(request.stream_options and request.stream_options.include_usage),
         session=request.prompt_cache_key or (metadata_session if isinstance(metadata_session, str) else ""),
         user=request.user or "",
+        functions=bool(request.functions),
+    )
+
+
+def _newer(request: ChatRequest) -> ChatRequest:
+    """The same with `functions` and `function_call` as `tools` and `tool_choice`."""
+    if not request.functions:
+        return request
+    if request.tools:
+        raise wrong("functions", "are the older form of `tools`; the request has both")
+    choice = request.function_call
+    return msgspec.structs.replace(
+        request,
+        tools=[ChatTool(function=function) for function in request.functions],
+        tool_choice=NamedTool(function=choice) if isinstance(choice, FunctionName) else choice,
     )
 
 
 def _refuse_unsupported(request: ChatRequest) -> None:
     """Refuse what would change the answer if it were ignored."""
-    if (request.n or 1) > 1:
-        raise wrong("n", "more than one choice is not supported", code="unsupported")
     if request.logprobs:
         raise wrong("logprobs", "log probabilities are not supported", code="unsupported")
-    if request.functions:
-        raise wrong("functions", "the older form is not supported; declare `tools`", code="unsupported")
+
+
+def _answer_schema(form: ResponseFormat | None) -> str:
+    if form is None or form.type == "text":
+        return ""
+    if form.type == "json_object":
+        return ANY_OBJECT
+    path = "response_format.json_schema.schema"
+    if form.json_schema is None or bytes(form.json_schema.schema) in {b"", b"null"}:
+        raise wrong(path, "is missing", code="missing_field")
+    return schema_text(form.json_schema.schema, path)
 
 
 def _sampling(request: ChatRequest) -> Sampling:

@@ -142,11 +142,17 @@ class StreamOptions(Wire, frozen=True):
     include_usage: bool | None = None
 
 
+class JsonSchema(Wire, frozen=True):
+    """What the final text must satisfy."""
+
+    schema: JsonObject = field(default_factory=Raw)
+
+
 class ResponseFormat(Wire, frozen=True):
     """The form of the final text; it does not bind tool calls. Engines that cannot constrain decoding ignore it."""
 
     type: Literal["text", "json_object", "json_schema"] = "text"
-    json_schema: dict[str, Any] | None = None
+    json_schema: JsonSchema | None = None
 
 
 class ChatRequest(Wire, frozen=True):
@@ -174,8 +180,9 @@ class ChatRequest(Wire, frozen=True):
     ignore_eos: bool | None = None
     logit_bias: dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]] | None = None
     logprobs: bool | None = None
-    n: Annotated[int, Meta(ge=1, le=128)] | None = None
+    n: Annotated[int, Meta(ge=1, le=16)] | None = None
     functions: list[FunctionTool] | None = None
+    function_call: Literal["none", "auto"] | FunctionName | None = None
     response_format: ResponseFormat | None = None
     reasoning_effort: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
