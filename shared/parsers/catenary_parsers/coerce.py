@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from catenary_parsers.lexer import SPACE
-from catenary_parsers.schema import TYPES, Types
+from catenary_parsers.schema import LITERAL, TYPES, Types
 from catenary_parsers.strings import escaped
 from catenary_parsers.values import JSON, MAX_DEPTH, MAX_WORD, PYTHON, json_of
 
@@ -34,6 +34,8 @@ def convert(text: str, kind: Kind) -> tuple[str, bool]:
         found = _as_type(bare, name, kind) if name in kind.types else ""
         if found:
             return found, True
+    if bare.startswith('"') and "string" not in kind.types and (quoted := json_of(bare, JSON)):
+        return quoted, kind == LITERAL
     return f'"{escaped(text)}"', "string" in kind.types
 
 

@@ -49,7 +49,8 @@ class Parser:
         self._closed = False
         if thinking != "none":
             self._sink.boundary()
-        self._machine = self._run(thinking=thinking == "open")
+        ends = bool(grammar.ends_of_thinking.all)  # without an end to thinking nothing tells it from text
+        self._machine = self._run(thinking=thinking == "open" and ends)
         next(self._machine)
 
     def feed(self, text: str) -> list[Event]:

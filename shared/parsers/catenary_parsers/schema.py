@@ -49,6 +49,8 @@ class Kind:
 
 TEXT = Kind(frozenset({"string"}))
 ANY = Kind(frozenset(TYPES))
+LITERAL = Kind(frozenset(TYPES) - {"string"})
+"""A JSON value as it stands: a string has quotes."""
 _NOTHING = Kind(frozenset())
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from catenary_parsers.calls import read_arguments
 from catenary_parsers.coerce import convert, nested
 from catenary_parsers.lexer import END, SPACE, accept, ahead, at_least, literals, skip_space, until
-from catenary_parsers.schema import ANY, TEXT, Kind, Types
+from catenary_parsers.schema import ANY, LITERAL, TEXT, Kind, Types
 from catenary_parsers.strings import escaped
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def _kind(said: str | None, types: Types, key: str) -> Kind:
         case "true" | "string":
             return TEXT
         case "false":
-            return Kind(ANY.types - {"string"})
+            return LITERAL
         case _:
             return Kind(frozenset({said}) & ANY.types or ANY.types)
 

@@ -102,6 +102,11 @@ def test_thinking_is_not_held_by_a_marker_that_no_call_follows() -> None:
     assert parser.feed(" no") == [ReasoningDelta(" <tool_call> no")]
 
 
+def test_a_style_without_an_end_is_text_even_if_the_template_opened_thinking() -> None:
+    parser = open_parser("hermes", reasoning="none", thinking="open")
+    assert parser.feed("All of it.") == [TextDelta("All of it.")]
+
+
 def test_what_does_not_convert_stays_a_string_and_says_so() -> None:
     parser = open_parser("glm45", tools=[TIDE])
     events = parser.feed("<tool_call>tide\n<arg_key>day</arg_key><arg_value>soon</arg_value></tool_call>")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from catenary_parsers.coerce import convert, nested, number
-from catenary_parsers.schema import ANY, TEXT, Kind, Types
+from catenary_parsers.schema import ANY, LITERAL, TEXT, Kind, Types
 from catenary_parsers.values import JSON, MAX_DEPTH, PYTHON, json_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,6 +89,12 @@ def test_a_string_is_never_converted(text: str) -> None:
     written, fits = convert(text, TEXT)
     assert json.loads(written) == text
     assert fits
+
+
+def test_a_literal_string_has_quotes() -> None:
+    assert convert('"a b"', LITERAL) == ('"a b"', True)
+    assert convert("a b", LITERAL) == ('"a b"', False)
+    assert convert('"5"', kind("integer")) == ('"5"', False)
 
 
 @given(st.text(), st.sets(st.sampled_from(sorted(ANY.types))))
