@@ -47,7 +47,10 @@ def measure(formats: tuple[str, ...] = (), lengths: tuple[int, ...] = LENGTHS, r
         found[name] = {**cost, "ratio": round(cost[str(lengths[-1])] / cost[str(lengths[0])], 3)}
     cost = {str(length): _median("hermes", _objects(length), runs) for length in lengths}
     found["hermes, many small values"] = {**cost, "ratio": round(cost[str(lengths[-1])] / cost[str(lengths[0])], 3)}
-    return {"unit": "CPU microseconds per token", "formats": found}
+    calls = {
+        name: _by_calls(name, runs) for name in formats or ("hermes", "qwen3_coder", "kimi_k2", "harmony", "pythonic")
+    }
+    return {"unit": "CPU microseconds per token", "formats": found, "after_earlier_calls": calls}
 
 
 def _tokens(count: int) -> list[str]:
@@ -74,6 +77,25 @@ def _objects(count: int) -> tuple[str, list[str], str]:
     rows = json.dumps([{"id": n, "name": f"row {n}"} for n in range(count // 7)])
     before, after = render_turn("hermes", calls=[Call("save", {"rows": "@"})]).split('"@"')
     return before, [rows[at : at + 4] for at in range(0, len(rows), 4)], after
+
+
+def _by_calls(name: str, runs: int) -> dict[str, float]:
+    """The cost of a token in the first and in the tenth hundred of small calls of one turn."""
+    call = render_turn(name, calls=[Call("save", {"text": "some words here"})])
+    tokens = [call[at : at + 4] for at in range(0, len(call), 4)] * 100
+    first: list[float] = []
+    tenth: list[float] = []
+    for _ in range(runs):
+        feed = open_parser(name, tools=[_TOOL]).feed
+        for hundred in range(10):
+            start = time.process_time()
+            for token in tokens:
+                feed(token)
+            cost = (time.process_time() - start) / len(tokens) * 1e6
+            if hundred in {0, 9}:
+                (tenth if hundred else first).append(cost)
+    before, after = statistics.median(first), statistics.median(tenth)
+    return {"first hundred": round(before, 3), "tenth hundred": round(after, 3), "ratio": round(after / before, 3)}
 
 
 def _median(name: str, turn: tuple[str, list[str], str], runs: int) -> float:

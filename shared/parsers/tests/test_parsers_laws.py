@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -183,6 +184,22 @@ def test_law_4_arguments_stream_as_they_are_written(name: str) -> None:
         late += not any(word.strip() in delta for delta in deltas)
     assert late == 0
     assert any(isinstance(event, ToolCallComplete) for event in parser.feed(after) + parser.close("stop"))
+
+
+@pytest.mark.slow
+@EVERY_FORMAT
+def test_law_7_the_cost_of_a_token_does_not_grow_with_length(name: str) -> None:
+    before, _, _ = render_turn(name, calls=[Call("save", {"text": "@"})]).partition("@")
+
+    def cost(tokens: int) -> float:
+        feed = open_parser(name, tools=some.TOOLS).feed
+        feed(before)
+        start = time.process_time()
+        for _ in range(tokens):
+            feed(" word")
+        return (time.process_time() - start) / tokens
+
+    assert min(cost(40_000) for _ in range(3)) < 1.5 * min(cost(1_000) for _ in range(5))
 
 
 @EVERY_FORMAT
