@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from catenary_runtime.bus import Bus
 
-from tests.cases import messages
+from tests.cases import messages, responses
 from tests.cases.checks import check, unfold
 from tests.cases.variants import changed, said_by_user
 from tests.mesh.harness import PATIENCE_S, RunningMesh, Script, running_mesh
@@ -20,7 +21,7 @@ from tests.models.build import FAMILIES, build
 
 ROUTES = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
 PIECES = (3, 1)
-LATER = {"before", "link_previous", "repeat", "engine_texts", "turns"}
+LATER = {"repeat", "turns"}
 
 
 @cache
@@ -72,7 +73,7 @@ async def run(case: dict[str, Any]) -> None:
     for pieces in PIECES:
         async with mesh.bus() as bus, mesh.client() as client:
             await until_listed(client)
-            document = await _document(case, Script(bus, mesh.workers, case["id"]), client, pieces)
+            document = await _document(case, bus, Script(bus, mesh.workers, case["id"]), client, pieces)
         expected = case["expect"]["status"]
         wanted = expected if isinstance(expected, list) else [expected]
         assert document["status"] in wanted, f"status is {document['status']}, wanted {expected}: {document['json']}"
@@ -87,10 +88,31 @@ async def until_listed(client: httpx.AsyncClient) -> None:
             pass
 
 
-async def _document(case: dict[str, Any], script: Script, client: httpx.AsyncClient, pieces: int) -> dict[str, Any]:
+async def _after_others(case: dict[str, Any], script: Script, client: httpx.AsyncClient, pieces: int) -> dict[str, Any]:
+    """The case with its request as it is after the earlier requests, which are played first."""
+    previous: Any = None
+    for earlier in case.get("before", ()):
+        one = {**earlier, "api": case["api"], "request": responses.linked(earlier["request"], previous)}
+        previous = (await _play(one, script, client, pieces))["msg"]
+    if previous is None:
+        return case
+    request = responses.linked(case["request"], previous)
+    if case.get("link_previous"):
+        request["previous_response_id"] = previous["id"]
+    return {**case, "request": request}
+
+
+async def _document(
+    case: dict[str, Any], bus: Bus, script: Script, client: httpx.AsyncClient, pieces: int
+) -> dict[str, Any]:
     """What happened, and what happened to the requests beside it that assertions look at."""
-    document = await _play(case, script, client, pieces)
     wanted = {_root(str(assertion["path"])) for assertion in case["expect"]["assertions"]}
+    kept = await responses.stored(bus) if "store_size" in wanted else 0
+    document = await _play(await _after_others(case, script, client, pieces), script, client, pieces)
+    if "store_size" in wanted:
+        document["store_size"] = await responses.stored(bus) - kept
+    if "after" in wanted:
+        document["after"] = await responses.afterwards(document["msg"]["id"], case["request"], client)
     if "count_tokens" in wanted:
         before = await script.reports()
         document |= await messages.counts(case["request"], client)
@@ -114,7 +136,8 @@ async def _play(case: dict[str, Any], script: Script, client: httpx.AsyncClient,
     if "fault" in more:
         more["fault"] = {"after": more["fault"]["after_pieces"], "error": more["fault"]["error"]}
     before = await script.reports()
-    await script.say(unfold(case["engine_text"]) or "", pieces=pieces, **more)
+    texts = unfold(case["engine_texts"]) if "engine_texts" in case else [unfold(case["engine_text"]) or ""]
+    await script.say(*texts, pieces=pieces, **more)
     try:
         answer = await client.post(
             ROUTES[case["api"]], content=_body(case), headers={"content-type": "application/json"}, timeout=PATIENCE_S
@@ -219,4 +242,8 @@ def _trim(text: str | None) -> str | None:
     return text.strip() or None if text is not None else None
 
 
-ASSEMBLE = {"chat": (_assembled, _message), "messages": (messages.assembled, messages.plain)}
+ASSEMBLE = {
+    "chat": (_assembled, _message),
+    "messages": (messages.assembled, messages.plain),
+    "responses": (responses.assembled, responses.plain),
+}

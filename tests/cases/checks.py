@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from tests.cases import responses
 from tests.cases.paths import find
 
 TYPES: dict[str, type | tuple[type, ...]] = {
@@ -140,6 +141,7 @@ def _all(of: Callable[[Any, Any], bool]) -> Check:
 
 
 CHECKS: dict[str, Check] = {
+    **responses.CHECKS,
     "eq": _eq,
     "ne": lambda value, wanted: bool(value != wanted),
     "in": lambda value, wanted: value in wanted,

@@ -276,13 +276,13 @@ def test_a_call_of_a_function_is_told_in_the_older_form() -> None:
 
 def test_each_choice_ends_for_itself_and_the_stream_with_the_last() -> None:
     one = encoder(n=2, stream_options={"include_usage": True})
-    first = one.feed((TextDelta(text="a", choice=1), Finished(reason="length", usage=USAGE, choice=1)))
+    first = one.feed((TextDelta(text="a", choice=1), Finished(reason="tool_calls", usage=USAGE, choice=1)))
     assert b"[DONE]" not in first
     stream = first + one.feed((TextDelta(text="b"), Finished(reason="stop", usage=USAGE)))
     assert stream.count(b"[DONE]") == 1
     body = json.loads(one.body())
     assert [(choice["message"]["content"], choice["finish_reason"]) for choice in body["choices"]] == [
         ("b", "stop"),
-        ("a", "length"),
+        ("a", "tool_calls"),
     ]
-    assert assembled(stream)["choices"][1]["finish_reason"] == "length"
+    assert assembled(stream)["choices"][1]["finish_reason"] == "tool_calls"
