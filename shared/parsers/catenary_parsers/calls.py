@@ -27,6 +27,7 @@ class JsonCalls:
     arguments_keys: tuple[str, ...] = ("arguments", "parameters")
     id_keys: tuple[str, ...] = ("id",)
     opens: tuple[str, ...] = ()
+    strays: tuple[str, ...] = ()
 
     def starts(self, src: Source, scope: Scope) -> Steps[bool]:  # noqa: ARG002 - other syntaxes need it
         """A list or an object stands here."""
@@ -135,6 +136,11 @@ class HeaderCalls:
     dialect: Dialect = JSON
     fences: tuple[str, ...] = ("```json", "```")
 
+    @property
+    def strays(self) -> tuple[str, ...]:
+        """Its other markers."""
+        return (*self.close, *self.separators, *self.id_separators)
+
     def starts(self, src: Source, scope: Scope) -> Steps[bool]:
         """The call's marker stands here; or, where it has none, anything at all."""
         if not self.opens:
@@ -201,6 +207,7 @@ class PythonCalls:
     """`[f(a=1, b="x"), g()]`: Python calls with keyword arguments, never evaluated."""
 
     opens: tuple[str, ...] = ()
+    strays: tuple[str, ...] = ()
 
     def starts(self, src: Source, scope: Scope) -> Steps[bool]:
         """A list stands here, or anything between markers."""

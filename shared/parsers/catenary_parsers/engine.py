@@ -73,7 +73,10 @@ class Parser:
         """
         if self._closed:
             raise ValueError("special after close")
-        return self._advance(self._grammar.symbols.get(text, _FOREIGN))
+        grammar = self._grammar
+        if text in grammar.fmt.markers or text in grammar.reasoning.markers:
+            return self._advance(text)  # a marker that `special` does not name
+        return self._advance(grammar.symbols.get(text, _FOREIGN))
 
     def close(self, reason: CloseReason) -> list[Event]:
         """The output has ended: decide what was left open.

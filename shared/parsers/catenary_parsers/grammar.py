@@ -76,6 +76,11 @@ class Body(Protocol):
         """Markers that begin a call of this syntax also without a block's marker."""
         ...
 
+    @property
+    def strays(self) -> tuple[str, ...]:
+        """Its other markers, which are dropped where no call is."""
+        ...
+
     def starts(self, src: Source, scope: Scope) -> Steps[bool]:
         """Whether a call of this syntax stands here; nothing but white space is read."""
         ...
@@ -192,7 +197,7 @@ class Grammar:
         frame = fmt.messages or Messages(start=(), body=(), end=(), routes=())
         headers = frozenset(frame.start)
         calls = {*blocks, *bare}
-        inner = {literal for body in fmt.bodies for literal in _strays(body)}
+        inner = {literal for body in fmt.bodies for literal in body.strays}
         noise = {*fmt.close, *inner, *fmt.drops, *frame.body, *frame.end}
         thinking = {*reasoning.open, *reasoning.close, *headers, *frame.end}
         for name, value in {
@@ -211,24 +216,6 @@ class Grammar:
             "everything": Literals({*calls, *thinking, *noise}),
         }.items():
             object.__setattr__(self, name, value)
-
-
-def _strays(body: Body) -> set[str]:
-    """A body's own tags, which are dropped where no call is."""
-    names = (
-        "close",
-        "separators",
-        "id_separators",
-        "call_close",
-        "param_close",
-        "value_open",
-        "json_open",
-        "json_close",
-    )
-    tags = {getattr(getattr(body, "param", None), "open", "")}
-    return tags | {literal for name in names for literal in getattr(body, name, ()) if "{" not in literal} - set(
-        body.opens
-    )
 
 
 @lru_cache(maxsize=256)

@@ -62,6 +62,12 @@ class TagCalls:
         """Literals that begin a call."""
         return (self.call.open,) if self.call.open else ()
 
+    @property
+    def strays(self) -> tuple[str, ...]:
+        """Its other tags, as far as they do not depend on a name."""
+        closes = () if self.nests else self.param_close
+        return (self.param.open, *closes, *self.call_close, *self.value_open, *self.json_open, *self.json_close)
+
     def starts(self, src: Source, scope: Scope) -> Steps[bool]:
         """The call's tag stands here; or, where it has none, anything at all."""
         if not self.call.open:
@@ -172,7 +178,7 @@ class TagCalls:
             following, _ = yield from ahead(src, 0, scope.closers)
             return scope.wrapped and bool(following) and following != END
         following, _ = yield from ahead(src, 0, scope.follow)
-        return bool(following) and src.natural >= (following == END)
+        return bool(following) and (following != END or src.natural)
 
 
 class _Value:

@@ -67,6 +67,12 @@ def test_a_control_token_is_a_marker_and_its_text_is_not() -> None:
     assert [type(event) for event in parser.feed('{"name": "f"}')] == [ToolCallBegun, ArgumentsDelta, ToolCallComplete]
 
 
+def test_a_marker_that_special_does_not_name_is_one_whichever_way_it_comes() -> None:
+    parser = open_parser("hermes")
+    parser.special(7, "<tool_call>")
+    assert [type(event) for event in parser.feed('{"name": "f"}')] == [ToolCallBegun, ArgumentsDelta, ToolCallComplete]
+
+
 def test_a_control_token_inside_a_string_is_data() -> None:
     parser = open_parser("hermes", special=markers_of("hermes"))
     parser.special(7, "<tool_call>")
