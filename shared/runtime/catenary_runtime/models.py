@@ -25,8 +25,13 @@ from catenary_runtime.presence import Presence
 log = structlog.get_logger()
 FILES = (
     "tokenizer.json",
+    "tokenizer.model",
+    "tekken.json",
+    "tiktoken.model",
     "tokenizer_config.json",
     "chat_template.jinja",
+    "chat_template.json",
+    "additional_chat_templates/tool_use.jinja",
     "config.json",
     "generation_config.json",
     "special_tokens_map.json",
@@ -93,6 +98,7 @@ async def fetch_model(bus: Bus, card: ModelCard, cache: Path) -> Path:
             data = (await store.get(digest)).data or b""
         except (NotFoundError, JetStreamError, TimeoutError) as error:
             raise TransportError(f"{name} of model {card.model} is not in the store: {error}") from error
+        path.parent.mkdir(exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}.part")
         part.write_bytes(data)
         part.rename(path)

@@ -3,6 +3,7 @@
 import json
 import time
 from dataclasses import dataclass
+from datetime import datetime
 
 from catenary_protocols.bus.messages import TurnRequest
 from catenary_protocols.conversation import Conversation
@@ -110,7 +111,7 @@ def encode(model: ServedModel, conversation: Conversation, scope: bytes = b"") -
         options.setdefault("enable_thinking", conversation.thinking)
     messages, tools = chat_messages(conversation), chat_tools(conversation)
     try:
-        rendered = model.tokenizer.render(messages, tools, now=None, **options)
+        rendered = model.tokenizer.render(messages, tools, now=datetime.now().astimezone(), **options)
     except (PromptError, TemplateLimitError) as error:
         raise RequestError(
             f"the model's chat template refuses this conversation: {error}", code="template_refused", field="messages"
