@@ -1,4 +1,6 @@
 from catenary_protocols.conversation import (
+    AssistantMessage,
+    CallPart,
     Conversation,
     Message,
     SystemMessage,
@@ -39,6 +41,15 @@ def test_the_same_words_of_a_user_stay() -> None:
 def test_a_result_that_is_an_error_says_so() -> None:
     failed = ToolMessage(call_id="c", parts=(TextPart(text="no such port"),), name="tide", is_error=True)
     assert chat_messages(conversation(failed))[0]["content"] == "Error: no such port"
+
+
+def test_results_stand_in_the_order_of_their_calls() -> None:
+    calls = AssistantMessage(parts=tuple(CallPart(id=id_, name="tide", arguments="{}") for id_ in ("a", "b", "c")))
+    results = [ToolMessage(call_id=id_, parts=(TextPart(text=id_),)) for id_ in ("c", "a", "b")]
+    said = chat_messages(conversation(user("Hi"), calls, *results, user("And?"), calls, results[0], results[2]))
+    assert [one["content"] for one in said] == ["Hi", "", "a", "b", "c", "And?", "", "b", "c"]
+    lone = chat_messages(conversation(user("Hi"), *results))
+    assert [one["content"] for one in lone] == ["Hi", "c", "a", "b"]
 
 
 def test_deferred_tools_stay_out_of_the_head() -> None:

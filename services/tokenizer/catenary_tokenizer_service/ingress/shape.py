@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 from catenary_protocols.conversation import (
@@ -25,7 +26,7 @@ _STABILISER = Stabiliser()
 
 
 def chat_messages(conversation: Conversation) -> list[Mapping[str, object]]:
-    """Messages as templates want them, without volatile preambles.
+    """Messages as templates want them, without volatile preambles, results in the order of their calls.
 
     Raises `RequestError` for what no text model can read.
     """
@@ -36,7 +37,25 @@ def chat_messages(conversation: Conversation) -> list[Mapping[str, object]]:
         for part in message.parts
         if isinstance(part, CallPart)
     }
-    return _STABILISER.messages(_message(message, names, at) for at, message in enumerate(conversation.messages))
+    ordered = _in_order_of_calls(conversation.messages)
+    return _STABILISER.messages(_message(message, names, at) for at, message in enumerate(ordered))
+
+
+def _in_order_of_calls(messages: Iterable[Message]) -> list[Message]:
+    """Clients send results as calls end; most templates tell results apart by their order alone."""
+    ordered: list[Message] = []
+    places: dict[str, int] = {}
+
+    def place(message: Message) -> int:
+        return places.get(message.call_id, len(places)) if isinstance(message, ToolMessage) else 0
+
+    for results, run in groupby(messages, lambda message: isinstance(message, ToolMessage)):
+        for message in sorted(run, key=place) if results else run:
+            ordered.append(message)
+            if isinstance(message, AssistantMessage):
+                calls = [part.id for part in message.parts if isinstance(part, CallPart)]
+                places = {id_: at for at, id_ in enumerate(calls)}
+    return ordered
 
 
 def _message(message: Message, names: dict[str, str], at: int) -> dict[str, object]:
