@@ -248,7 +248,7 @@ async def test_what_cannot_be_decoded_is_put_aside(server: NatsServer, caller: C
         {"arguments": msgspec.Raw(b'{"expression": "\\ud800"}')},
         {"arguments": msgspec.Raw(b"1e999")},
     ],
-    ids=str,
+    ids="-".join,
 )
 async def test_a_strange_call_does_no_harm(server: NatsServer, caller: Caller, change: dict[str, Any]) -> None:
     async with serving(server, caller):
