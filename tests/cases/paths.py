@@ -13,7 +13,7 @@ _STEP = re.compile(
     r"|\[(?P<index>-?\d+)\]"
     r"|\[(?P<low>-?\d*):(?P<high>-?\d*)\]"
     r"|\[(?P<every>\*)\]"
-    r"|\[\?(?P<wanted>(?:[^\[\]]|\[\d+\])+)\]"
+    r"|\[\?(?P<wanted>(?:'[^']*'|[^\[\]']|\[\d+\])+)\]"
 )
 _EQUALS = re.compile(r"^(?P<path>.+?)==?'(?P<text>.*)'$")
 
