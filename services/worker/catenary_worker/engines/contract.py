@@ -119,6 +119,10 @@ class Observed:
         """The turn has got that many tokens, or ended."""
         await self._until(lambda: len(self.tokens.get(key, ())) >= count or key in self.last)
 
+    async def until_stored(self, tokens: int) -> None:
+        """Blocks of so many tokens were told of; events may be later than the turn's end."""
+        await self._until(lambda: sum(len(event.tokens) for event in self.stored) >= tokens)
+
     async def until_end(self, key: TurnKey) -> Delta:
         """The turn's last delta."""
         await self._until(lambda: key in self.last)
@@ -243,6 +247,7 @@ class EngineContract(ABC):
             turn = self.turn("a", self.prompt(2 * size), max_tokens=2 * size + 1)
             key = seen.submit(turn)
             await seen.until_end(key)
+            await seen.until_stored(4 * size)
             ids = array("I", [*turn.prompt, *seen.tokens[key]])
             told = array("I")
             for event in seen.stored:

@@ -1,0 +1,92 @@
+"""TensorRT-LLM's KV events and statistics as it serialises them. Fields we do not use are left out."""
+
+from typing import Annotated
+
+import msgspec
+
+Hash = int | Annotated[str, msgspec.Meta(pattern="^[0-9a-fA-F]+$")]
+"""The engine's own name of a block: 64 bits, or hex where the newer cache manager runs."""
+_TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
+
+
+class Token(msgspec.Struct, frozen=True, gc=False):
+    """`token_id` is a digest in hex where an image's features stand; `token_extra_id` tells prompt tables apart."""
+
+    token_id: _TokenId | str
+    token_extra_id: int = 0
+
+
+class Block(msgspec.Struct, frozen=True):
+    """One block; the last of an event may be partial."""
+
+    block_hash: Hash
+    tokens: list[Token]
+    mm_keys: list[object] | None = None
+    cache_salt: int | str | None = None
+
+
+class CreatedData(msgspec.Struct, frozen=True, tag="created"):
+    """The pools of one attention window: blocks on the GPU, in the host's memory, ..."""
+
+    num_blocks_per_cache_level: list[int]
+
+
+class StoredData(msgspec.Struct, frozen=True, tag="stored"):
+    """Blocks that can be reused from now on, each the child of the one before."""
+
+    blocks: list[Block]
+    parent_hash: Hash | None = None
+
+
+class RemovedData(msgspec.Struct, frozen=True, tag="removed"):
+    """Blocks held in no tier any more."""
+
+    block_hashes: list[Hash]
+
+
+class UpdatedData(msgspec.Struct, frozen=True, tag="updated"):
+    """A block moved to another tier or priority; it is held all the same."""
+
+    block_hash: Hash
+
+
+class Event(msgspec.Struct, frozen=True):
+    """`event_id` counts per rank, over all windows."""
+
+    event_id: int
+    data: CreatedData | StoredData | RemovedData | UpdatedData
+    window_size: int | None = None
+    attention_dp_rank: int | None = None
+    layer_group_id: int | None = None
+
+
+class KvCacheStats(msgspec.Struct, frozen=True, rename="camel"):
+    """Blocks; used ones are held by running turns."""
+
+    max_num_blocks: int = 0
+    used_num_blocks: int = 0
+    tokens_per_block: int = 0
+
+
+class BatchingStats(msgspec.Struct, frozen=True, rename="camel"):
+    """What one iteration computed."""
+
+    num_ctx_tokens: int = 0
+
+
+class IterationStats(msgspec.Struct, frozen=True):
+    """One iteration."""
+
+    latency_ms: float = msgspec.field(default=0.0, name="iterLatencyMS")
+    active: int = msgspec.field(default=0, name="numActiveRequests")
+    queued: int = msgspec.field(default=0, name="numQueuedRequests")
+    cache: KvCacheStats | None = msgspec.field(default=None, name="kvCacheStats")
+    batch: BatchingStats | None = msgspec.field(default=None, name="inflightBatchingStats")
+
+
+def read_stats(raw: object) -> IterationStats | None:
+    """None for what does not look like statistics: they are worth no error."""
+    try:
+        return msgspec.convert(raw, IterationStats)
+    except msgspec.ValidationError:
+        return None
