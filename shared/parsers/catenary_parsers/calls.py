@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from catenary_parsers.lexer import Steps
     from catenary_parsers.sink import Sink
 
+_FENCES = ("```json", "```")
 _SPACES = (" ", "\t", "\r", "\n")
 
 
@@ -29,8 +30,10 @@ class JsonCalls:
     opens: tuple[str, ...] = ()
     strays: tuple[str, ...] = ()
 
-    def starts(self, src: Source, scope: Scope) -> Steps[bool]:  # noqa: ARG002 - other syntaxes need it
-        """A list or an object stands here."""
+    def starts(self, src: Source, scope: Scope) -> Steps[bool]:
+        """A list or an object stands here, perhaps behind a fence."""
+        if (yield from skip_space(src)) == "`" and scope.first:
+            yield from accept(src, literals(*_FENCES))
         return (yield from skip_space(src)) in ("{", "[")
 
     def read(self, src: Source, sink: Sink, scope: Scope) -> Steps[str]:
@@ -61,6 +64,8 @@ class JsonCalls:
                 following = yield from skip_space(src)
                 if following != "{" and not listed:
                     sink.text(separator)
+        if following == "`":
+            yield from accept(src, literals("```"))
         return ""
 
     def _read_object(  # noqa: C901, PLR0912 - a key is a branch
@@ -134,7 +139,7 @@ class HeaderCalls:
     header: re.Pattern[str] = re.compile(r"(?P<name>[^<>{}\[\]|\"']+)")
     """What the header says: the call's name, and in group `id` that all of it is the call's id."""
     dialect: Dialect = JSON
-    fences: tuple[str, ...] = ("```json", "```")
+    fences: tuple[str, ...] = _FENCES
 
     @property
     def strays(self) -> tuple[str, ...]:

@@ -44,6 +44,7 @@ class Scope:
     def complete(self, src: Source, sink: Sink) -> None:
         """The open call is certain: what comes next cannot take it back."""
         sink.complete(at_close=src.ended)
+        self.first = False
         if not sink.is_held:
             src.keep()
 

@@ -41,7 +41,9 @@ class Kind:
         return self.types == {"string"} and all(isinstance(value, str) for value in self.enum)
 
     def may_begin(self, char: str) -> bool:
-        """Whether a value that is no string may begin with `char`."""
+        """Whether a value that is not to be read as a bare string may begin with `char`."""
+        if char == '"' and "string" not in self.types:
+            return True
         if any(char in _BEGINS.get(name, "") for name in self.types):
             return True
         return any(not isinstance(value, str) and json.dumps(value).startswith(char) for value in self.enum)
