@@ -30,6 +30,8 @@ OUTAGE_S = 30.0
 """How long turns that run wait for a broker that is away."""
 ASK_AGAIN_S = 1.0
 """A request or `Attach` without an answer is sent again after this long."""
+FIND_S = 0.5
+"""How long owners have to say that a turn is theirs; the others say nothing."""
 LONGEST_MESSAGE = MIN_PAYLOAD - 4096
 """Bytes; the rest is for headers."""
 ASK_ANOTHER = frozenset({"draining", "model_not_ready"})
@@ -100,6 +102,35 @@ class Owners:
             after=turn.received.last,
         )
         self._ask(turn, message, lambda: None)
+
+    async def find(self, turn_id: str) -> Attached | None:
+        """What a turn is, from the owner that has its log; None when none of those that answer has."""
+        message = Attach(
+            turn_id=turn_id,
+            frontend=self._presence.instance,
+            frontend_incarnation=self._presence.incarnation,
+            look=True,
+        )
+        data = encode(message)
+        found: asyncio.Future[Attached | None] = asyncio.get_running_loop().create_future()
+
+        def answered(msg: Msg) -> None:
+            answer = _answer(msg.data)
+            if isinstance(answer, Attached) and not found.done():
+                found.set_result(answer)
+
+        asks = [
+            self._bus.ask(self._bus.subjects.to("turn", tokenizer=peer.instance), data, answered, lambda: None)
+            for peer in self._presence.live("tokenizer")
+        ]
+        try:
+            async with asyncio.timeout(FIND_S):
+                return await found
+        except TimeoutError:
+            return None
+        finally:
+            for ask in asks:
+                ask.close()
 
     def send(self, owner: str, message: Message) -> None:
         """A command that needs no answer."""

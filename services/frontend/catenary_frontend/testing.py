@@ -68,6 +68,7 @@ class ScriptedTokenizer:
     log: dict[str, list[TurnEvent]] = field(default_factory=dict)
     to: dict[str, str] = field(default_factory=dict)
     attempts: dict[str, int] = field(default_factory=dict)
+    requests: dict[str, TurnRequest] = field(default_factory=dict)
     lose: int = 0
     silent: bool = False
     frames: int = 0
@@ -99,6 +100,7 @@ class ScriptedTokenizer:
             turn = command.turn.turn_id
             self.to[turn] = command.frontend
             self.attempts[turn] = command.turn.attempt
+            self.requests[turn] = command
             answer = self.refuse
             if answer is None:
                 self.log.setdefault(turn, [])
@@ -107,6 +109,9 @@ class ScriptedTokenizer:
             self.log.pop(command.turn.turn_id, None)
         elif isinstance(command, CountTokens):
             answer = TokenCount(tokens=self.count) if isinstance(self.count, int) else self.count
+        elif command.turn_id in self.log and command.look:
+            turn, last = command.turn_id, len(self.log[command.turn_id])
+            answer = Attached(turn=self._key(turn), tokenizer=self.name, last=last, request=self.requests[turn])
         elif command.turn_id in self.log:
             self.to[command.turn_id] = command.frontend
             last = len(self.log[command.turn_id])

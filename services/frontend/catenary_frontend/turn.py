@@ -32,6 +32,7 @@ class OpenTurn:
         taken: the owner has said so, or has sent events.
         behind_at: the event that the owner's last beat showed to be missing, or 0.
         unlisted_since: when the owner's beats stopped listing it, or 0.
+        elsewhere: the owner's last beat showed its events to go to another frontend.
         called: a call of it was published.
         incarnation: the owner's, when it was asked.
         refused_by: owners, in their incarnations, that will not be asked again.
@@ -48,6 +49,7 @@ class OpenTurn:
     asked_at: float = 0.0
     behind_at: int = 0
     unlisted_since: float = 0.0
+    elsewhere: bool = False
     called: bool = False
     ended: bool = False
     received: Received = field(default_factory=Received)

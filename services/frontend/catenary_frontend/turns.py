@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from catenary_protocols.bus.codec import Decoder
-from catenary_protocols.bus.messages import Beat, CancelTurn, EventFrame, LiveTurn, TurnRequest
+from catenary_protocols.bus.messages import Attached, Beat, CancelTurn, EventFrame, LiveTurn, TurnRequest
 from catenary_protocols.errors import ErrorInfo
 from catenary_protocols.ids import TurnKey
 from catenary_protocols.turn_events import TERMINAL, CallComplete, Failed, TurnEvent
@@ -20,6 +20,7 @@ from catenary_frontend.owners import Owners
 from catenary_frontend.turn import Client, OpenTurn
 
 _frame = Decoder(EventFrame)
+_ELSEWHERE = ErrorInfo(code="cancelled", message="the answer goes on elsewhere")
 CONFIRM_S = 30.0
 """How long an ended turn is told in beats to an owner that does not drop it."""
 
@@ -55,6 +56,23 @@ class OpenTurns:
         turn = OpenTurn(request, client, headers, self._now())
         self._open[turn.id] = turn
         self._owners.submit(turn)
+        return turn
+
+    async def find(self, turn_id: str) -> Attached | None:
+        """What a turn is whose log some owner has."""
+        return await self._owners.find(turn_id)
+
+    def join(self, request: TurnRequest, owner: str, client: Client, headers: Headers) -> OpenTurn:
+        """Follow a turn from its first event on that its owner runs or has run; whoever followed it here is let go."""
+        before = self._open.get(request.turn.turn_id)
+        if before is not None:
+            self._let_go(before)
+        peer = self._presence.get("tokenizer", owner)
+        turn = OpenTurn(request, client, headers, self._now(), owner=owner, taken=True)
+        turn.incarnation = peer.incarnation if peer else 0
+        self._open[turn.id] = turn
+        self._ended.pop(turn.id, None)
+        self._owners.attach(turn, "joined")
         return turn
 
     def cancel(self, turn: OpenTurn, reason: str) -> None:
@@ -116,6 +134,14 @@ class OpenTurns:
         if turn.received.last:
             self._ended[turn.id] = (turn.live(), self._now() + CONFIRM_S)
 
+    def _let_go(self, turn: OpenTurn) -> None:
+        """Its events go to another client now: this one hears no more of it, and its owner nothing of that."""
+        turn.ended = True
+        turn.forget_ask()
+        del self._open[turn.id]
+        turn.client.deliver((Failed(error=_ELSEWHERE),), ended=True)
+        self._left()
+
     def _left(self) -> None:
         if not self._open:
             self.on_idle()
@@ -147,6 +173,8 @@ class OpenTurns:
         listed = {live.turn_id: live for live in peer.beat.turns if live.to == self._presence.instance}
         for live in listed.values():
             self._compare(peer, live)
+        for live in peer.beat.turns:
+            self._look_elsewhere(peer, live)
         for turn_id, (live, _) in list(self._ended.items()):
             if live.at == peer.instance and turn_id not in listed:
                 del self._ended[turn_id]
@@ -166,6 +194,18 @@ class OpenTurns:
             if behind and turn.behind_at == wanted:
                 self._owners.attach(turn, "behind")
             turn.behind_at = wanted if behind else 0
+
+    def _look_elsewhere(self, peer: Peer, live: LiveTurn) -> None:
+        """A turn that two beats running show at another frontend was joined there."""
+        turn = self._open.get(live.turn_id)
+        if turn is None or turn.owner != peer.instance or not turn.taken:
+            return
+        if live.to == self._presence.instance:
+            turn.elsewhere = False
+        elif turn.elsewhere:
+            self._let_go(turn)
+        else:
+            turn.elsewhere = True
 
     def _look_for(self, turn: OpenTurn, *, listed: bool) -> None:
         """A turn that its live owner does not know any more is lost as if the owner had died."""

@@ -1,6 +1,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -160,3 +161,70 @@ async def test_a_client_that_leaves_and_stays_away_has_its_turn_cancelled(
             if "reasoning_text.delta" in line:
                 break
     assert (await tokenizer.cancelled()).turn.turn_id == request.turn.turn_id
+
+
+def events_of(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line.removeprefix("data: ")) for line in text.split("\n") if line.startswith("data: ")]
+
+
+async def begun(stand: Stand, tokenizer: ScriptedTokenizer) -> tuple[str, str, list[dict[str, Any]]]:
+    """A stream whose client left in the middle: response id, turn id, the events that it had."""
+    had: list[dict[str, Any]] = []
+    async with stand.http.stream("POST", "/v1/responses", json={**ASK, "stream": True}) as answer:
+        request = await tokenizer.request()
+        turn = request.turn.turn_id
+        tokenizer.say(turn, *TURN[:3])
+        async for line in answer.aiter_lines():
+            had += events_of(line)
+            if "reasoning_text.delta" in line:
+                break
+    return f"resp_{turn}", turn, had
+
+
+@pytest.mark.parametrize("other", [False, True], ids=["at the same frontend", "at another one"])
+async def test_a_stream_goes_on_behind_the_last_event_that_came(
+    nats_server: NatsServer, subjects: Subjects, tmp_path: Path, *, other: bool
+) -> None:
+    options: dict[str, Any] = {"data_dir": str(tmp_path), "resume_s": 20.0}
+    async with (
+        running_frontend(nats_server, subjects, **options) as stand,
+        running_frontend(nats_server, subjects, **options) as second,
+        stand.tokenizer() as tokenizer,
+    ):
+        await second.until(lambda: second.frontend.presence.get("tokenizer", "t1") is not None)
+        id_, turn, had = await begun(stand, tokenizer)
+        http = second.http if other else stand.http
+        live = (await http.get(f"/v1/responses/{id_}")).json()
+        assert (live["id"], live["status"]) == (id_, "in_progress")
+        asking = http.stream(
+            "GET", f"/v1/responses/{id_}", params={"stream": "true", "starting_after": had[-1]["sequence_number"]}
+        )
+        async with asking as answer:
+            tokenizer.say(turn, *TURN[3:])
+            rest = events_of((await answer.aread()).decode())
+        assert [one["sequence_number"] for one in had + rest] == list(range(len(had) + len(rest)))
+        assert rest[-1]["type"] == "response.completed"
+        kept = (await stand.http.get(f"/v1/responses/{id_}")).json()
+        assert kept == rest[-1]["response"]
+        assert tokenizer.log[turn], "nobody has cancelled it"
+        await stand.until(lambda: not len(stand.frontend.turns))
+
+
+async def test_a_response_that_is_over_is_told_again_by_its_end(stand: Stand, tokenizer: ScriptedTokenizer) -> None:
+    first, request = await asked(stand, tokenizer, ASK, *TURN)
+    del tokenizer.log[request.turn.turn_id]
+    path = f"/v1/responses/{first.json()['id']}"
+    whole = events_of((await stand.http.get(path, params={"stream": "true"})).text)
+    assert [one["type"] for one in whole] == ["response.created", "response.in_progress", "response.completed"]
+    (end,) = events_of((await stand.http.get(path, params={"stream": "true", "starting_after": 7})).text)
+    assert (end["sequence_number"], end["response"]) == (8, first.json())
+    wrong = await stand.http.get(path, params={"stream": "true", "starting_after": "x"})
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "starting_after")
+
+
+async def test_nobody_joins_the_stream_of_another_tenant(stand: Stand, tokenizer: ScriptedTokenizer) -> None:
+    id_, _, _ = await begun(stand, tokenizer)
+    answer = await stand.http.get(
+        f"/v1/responses/{id_}", params={"stream": "true"}, headers={"authorization": "Bearer k2"}
+    )
+    assert answer.status_code == 404

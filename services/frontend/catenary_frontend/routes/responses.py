@@ -1,8 +1,23 @@
 """Responses: made, kept, told again. Any frontend answers for a response that is kept."""
 
+import time
+
+from catenary_protocols.apis.api import Api
 from catenary_protocols.apis.reading import wrong
-from catenary_protocols.apis.responses import PATH, PREFIX, ResponsesDraft, continued, page_of, responses_api, with_ids
+from catenary_protocols.apis.responses import (
+    PATH,
+    PREFIX,
+    ResponsesDraft,
+    ResponsesEncoder,
+    continued,
+    page_of,
+    responses_api,
+    told_again,
+    with_ids,
+)
 from catenary_protocols.apis.responses.answer import DeletedResponse
+from catenary_protocols.bus.messages import TurnRequest
+from catenary_protocols.errors import RequestError
 from fastapi import FastAPI
 from msgspec.json import encode
 from starlette.requests import Request
@@ -16,7 +31,8 @@ from catenary_frontend.openapi import (
     RESPONSE_OPERATION,
     RESPONSES_OPERATION,
 )
-from catenary_frontend.routes.turns import Endpoint, turn_endpoint
+from catenary_frontend.opening import Asked, Opening, Running
+from catenary_frontend.routes.turns import Endpoint, TurnResponse, turn_endpoint
 
 _ONE = PATH + "/{response_id}"
 _LONGEST_PAGE = 100
@@ -41,8 +57,12 @@ class Kept:
         """Into the bucket, unless the client wants it nowhere."""
         if not draft.store:
             return None
-        items = with_ids(draft.items, turn_id)
-        return Keep(lambda body: self._edge.stored.put(tenant, PREFIX + turn_id, items, body), self._edge.spawn)
+        stored = self._edge.stored
+
+        async def put(body: bytes) -> None:
+            await stored.put(tenant, PREFIX + turn_id, with_ids(draft.items, turn_id), body)
+
+        return Keep(put, self._edge.spawn)
 
 
 def add_responses(api: FastAPI, edge: Edge) -> None:
@@ -50,20 +70,63 @@ def add_responses(api: FastAPI, edge: Edge) -> None:
     responses = responses_api(edge.sealer)
     for path, endpoint, method, operation in (
         (PATH, turn_endpoint(responses, edge, Kept(edge)), "POST", RESPONSES_OPERATION),
-        (_ONE, _get(edge), "GET", RESPONSE_OPERATION),
+        (_ONE, _get(responses, edge), "GET", RESPONSE_OPERATION),
         (_ONE, _delete(edge), "DELETE", DELETE_RESPONSE_OPERATION),
         (f"{_ONE}/input_items", _input_items(edge), "GET", INPUT_ITEMS_OPERATION),
     ):
         api.add_api_route(path, endpoint, methods=[method], openapi_extra=operation)
 
 
-def _get(edge: Edge) -> Endpoint:
+def _get(api: Api[ResponsesDraft], edge: Edge) -> Endpoint:
+    memory = Kept(edge)
+    opening = Opening(api, edge, memory)
+
+    async def draft_of(turn: TurnRequest) -> ResponsesDraft:
+        return await memory.recall(api.read(turn.note), turn.tenant)
+
+    async def stream(request: Request, tenant: str, id_: str) -> Response:
+        began = time.perf_counter()
+        after = _number(request.query_params.get("starting_after", "-1"))
+        live = await _live(edge, tenant, id_)
+        if live is None:
+            record = await edge.stored.get(tenant, id_)
+            return Response(told_again(bytes(record.response), after), media_type="text/event-stream")
+        turn, owner = live
+        draft = await draft_of(turn)
+        encoder = ResponsesEncoder(draft, turn.turn.turn_id, int(turn.arrived_at), after=after)
+        asked = Asked(draft, turn.model, turn.note, tenant, began)
+        running = Running(turn, owner, encoder)
+        return TurnResponse(lambda scope: opening.joined(request, asked, scope, running))
+
     async def endpoint(request: Request) -> Response:
         tenant = edge.keys.tenant_of(request.headers)
-        record = await edge.stored.get(tenant, request.path_params["response_id"])
-        return _json(bytes(record.response))
+        id_ = request.path_params["response_id"]
+        if request.query_params.get("stream") == "true":
+            return await stream(request, tenant, id_)
+        try:
+            return _json(bytes((await edge.stored.get(tenant, id_)).response))
+        except RequestError:
+            live = await _live(edge, tenant, id_)
+            if live is None:
+                raise
+        turn, _ = live
+        return _json(ResponsesEncoder(await draft_of(turn), turn.turn.turn_id, int(turn.arrived_at)).body())
 
     return endpoint
+
+
+async def _live(edge: Edge, tenant: str, id_: str) -> tuple[TurnRequest, str] | None:
+    """A response's turn and who has its log, if someone has, and if it is this tenant's."""
+    found = await edge.turns.find(id_.removeprefix(PREFIX)) if id_.startswith(PREFIX) else None
+    if found is None or found.request is None or not found.request.note or found.request.tenant != tenant:
+        return None
+    return found.request, found.tokenizer
+
+
+def _number(text: str) -> int:
+    if not text.removeprefix("-").isdecimal():
+        raise wrong("starting_after", "must be the number of an event")
+    return int(text)
 
 
 def _delete(edge: Edge) -> Endpoint:

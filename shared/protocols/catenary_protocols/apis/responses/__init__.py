@@ -7,9 +7,20 @@ from catenary_protocols.apis.error_bodies import openai_error
 from catenary_protocols.apis.responses.encoder import PREFIX, ResponsesEncoder
 from catenary_protocols.apis.responses.items import page_of, with_ids
 from catenary_protocols.apis.responses.read import ResponsesDraft, continued, read_responses
+from catenary_protocols.apis.responses.retelling import told_again
 from catenary_protocols.apis.sealed import Sealed
 
-__all__ = ["PATH", "PREFIX", "ResponsesDraft", "continued", "page_of", "responses_api", "with_ids"]
+__all__ = [
+    "PATH",
+    "PREFIX",
+    "ResponsesDraft",
+    "ResponsesEncoder",
+    "continued",
+    "page_of",
+    "responses_api",
+    "told_again",
+    "with_ids",
+]
 
 PATH = "/v1/responses"
 

@@ -25,17 +25,26 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Writer:
-    """Numbers events and makes bytes of them."""
+    """Numbers events and makes bytes of them, but for those that the client has: the ones up to number `after`."""
 
-    __slots__ = ("_number", "_out")
+    __slots__ = ("_after", "_number", "_out")
 
-    def __init__(self) -> None:
+    def __init__(self, after: int = -1) -> None:
+        self._after = after
         self._number = 0
         self._out: list[bytes] = []
 
     def event(self, kind: str, **fields: Any) -> None:
         """The next event; `fields` are those of `StreamEvent`."""
-        self._out.append(named(kind, StreamEvent(type=kind, sequence_number=self._number, **fields)))
+        self._put(named(kind, StreamEvent(type=kind, sequence_number=self._number, **fields)))
+
+    def skip(self, number: int) -> None:
+        """The next event has a number above this one."""
+        self._number = max(self._number, number + 1)
+
+    def _put(self, data: bytes) -> None:
+        if self._number > self._after:
+            self._out.append(data)
         self._number += 1
 
     def again(self, kind: str, **fields: Any) -> None:
@@ -44,12 +53,12 @@ class Writer:
 
     def aside(self, name: str, value: msgspec.Struct) -> None:
         """A side event; it has no number."""
-        self._out.append(named(name, value))
+        if self._number > self._after:
+            self._out.append(named(name, value))
 
     def delta(self, before: bytes, text: str) -> None:
         """The next event: one that was `framed`, with this delta."""
-        self._out.append(b'%b%b,"sequence_number":%d}\n\n' % (before, _encode(text), self._number))
-        self._number += 1
+        self._put(b'%b%b,"sequence_number":%d}\n\n' % (before, _encode(text), self._number))
 
     def flush(self) -> bytes:
         """The bytes since the last time."""

@@ -46,13 +46,13 @@ _WAITS = (TextDelta, ReasoningDelta, Malformed, CallBegun, *_OF_CALL)
 
 
 class ResponsesEncoder:
-    """`api.Encoder` of Responses."""
+    """`api.Encoder` of Responses. `after`: the number of the last event that its client has had from another one."""
 
-    def __init__(self, draft: ResponsesDraft, turn_id: str, created: int) -> None:
+    def __init__(self, draft: ResponsesDraft, turn_id: str, created: int, *, after: int = -1) -> None:
         request, echo = draft.request, draft.echo
         self._draft = draft
         self._turn_id = turn_id
-        self._writer = Writer()
+        self._writer = Writer(after)
         self._begun = False
         self._output: list[OutputItem] = []
         self._open: OpenItem | None = None
