@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from catenary_parsers.engine import Thinking
-    from catenary_parsers.grammar import Format, ToolSpec
+    from catenary_parsers.grammar import Format, Reasoning, ToolSpec
 
 Node: TypeAlias = dict[str, object]
 ToolChoice: TypeAlias = str
@@ -74,12 +74,20 @@ def structural_tag(
         parallel = False
     node = _text(fmt) if tool_choice == "none" or not tools else _calls(fmt, tools, tool_choice, strict, parallel)
     style = reasoning_named(fmt.reasoning if reasoning == "auto" else reasoning)
-    if style.close and thinking != "closed":
-        begin, _, end = style.writing.partition("{text}")
-        thought = _tag("" if thinking == "open" else begin.rstrip(), {"type": "any_text"}, end.strip())
+    if style.writing and thinking != "closed":
+        thought = _thought(style, opened=thinking == "open")
         first = thought if thinking == "open" else {"type": "optional", "content": thought}
         node = {"type": "sequence", "elements": [first, node]}
     return {"type": "structural_tag", "format": node}
+
+
+def _thought(style: Reasoning, *, opened: bool) -> Node:
+    """Thinking up to its end; where it is a message, also the beginning of the next."""
+    begin, _, end = style.writing.partition("{text}")
+    tag = _tag("" if opened else begin.removeprefix(_PROMPT_END).rstrip(), {"type": "any_text"}, end.strip())
+    if not begin.startswith(_PROMPT_END):
+        return tag
+    return {"type": "sequence", "elements": [tag, {"type": "const_string", "value": _PROMPT_END}]}
 
 
 def _text(fmt: Format) -> Node:

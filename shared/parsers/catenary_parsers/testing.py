@@ -119,7 +119,7 @@ def style(case: dict[str, Any]) -> str:
 def checked(case: dict[str, Any], chunks: list[str], way: str, special: frozenset[str] = frozenset()) -> Turn:
     """One run, checked against what the case expects."""
     tools = [
-        ToolSpec(tool["function"]["name"], tool["function"].get("parameters", {})) for tool in case.get("tools") or ()
+        ToolSpec(tool["function"]["name"], tool["function"].get("parameters") or {}) for tool in case.get("tools") or ()
     ]
     parser = open_parser(
         family(case), tools=tools, reasoning=style(case), thinking=case.get("think_start", "none"), special=special

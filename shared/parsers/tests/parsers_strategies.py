@@ -141,6 +141,11 @@ def reasons(name: str) -> bool:
     return bool(reasoning_named(format_named(name).reasoning).writing)
 
 
+def opens_thinking(name: str) -> bool:
+    """Whether templates can open thinking with a marker."""
+    return bool(reasoning_named(format_named(name).reasoning).open)
+
+
 def may_be_plain(name: str) -> bool:
     """Whether some marker of the format is no token, and may be hidden in a text of tokens' spellings."""
     fmt = format_named(name)

@@ -3,7 +3,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from catenary_parsers import FORMATS, Call, ToolCallComplete, ToolSpec, UnknownTool, detect, open_parser, structural_tag
+from catenary_parsers import (
+    FORMATS,
+    Call,
+    ReasoningDelta,
+    ToolCallComplete,
+    ToolSpec,
+    UnknownTool,
+    detect,
+    open_parser,
+    structural_tag,
+)
 
 TOOLS = [
     ToolSpec("tide", {"type": "object", "properties": {"port": {"type": "string"}}}),
@@ -68,6 +78,17 @@ def test_thinking_comes_first_where_the_template_opened_it() -> None:
     assert calls["type"] == "triggered_tags"
     optional: Any = structural_tag("qwen3_coder", TOOLS, "required", thinking="none")["format"]
     assert optional["elements"][0]["type"] == "optional"
+
+
+def test_thinking_that_is_a_message_is_followed_by_the_next_messages_beginning() -> None:
+    node: Any = structural_tag("harmony", TOOLS, "tide", thinking="none")["format"]
+    thought, beginning = node["elements"][0]["content"]["elements"]
+    assert (thought["begin"], thought["end"]) == ("<|channel|>analysis<|message|>", "<|end|>")
+    written = thought["begin"] + "hm" + thought["end"] + beginning["value"] + _write(node["elements"][1], "{}")
+    parser = open_parser("harmony", tools=TOOLS)
+    events = parser.feed(written) + parser.close("stop")
+    assert events[0] == ReasoningDelta("hm")
+    assert isinstance(events[-1], ToolCallComplete)
 
 
 def test_a_tool_that_is_not_declared_cannot_be_required() -> None:

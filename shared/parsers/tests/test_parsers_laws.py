@@ -170,6 +170,14 @@ def test_law_6_parsing_undoes_rendering(name: str, data: st.DataObject) -> None:
     assert not [event for event in events if isinstance(event, Malformed | ToolCallCut)]
 
 
+@pytest.mark.parametrize("name", [name for name in some.NAMES if some.opens_thinking(name)])
+@given(reasoning=some.PROSE | st.just(""), text=some.PROSE)
+def test_law_6_holds_where_the_template_opened_thinking(name: str, reasoning: str, text: str) -> None:
+    written = render_turn(name, reasoning, text, thinking="open")
+    events = some.read(open_parser(name, thinking="open"), [written])
+    assert events == [*([ReasoningDelta(reasoning)] if reasoning else []), TextDelta(text)]
+
+
 @EVERY_FORMAT
 def test_law_4_arguments_stream_as_they_are_written(name: str) -> None:
     """Each piece of a long string is delivered in the feed that brought it, or in the next."""
