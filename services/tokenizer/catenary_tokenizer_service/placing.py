@@ -78,7 +78,7 @@ class Placer:
             model=card.model,
             card=card.card,
             block_size=card.block_size,
-            hashes=block_hashes(ids, card.block_size, salt=request.salt)
+            hashes=block_hashes(ids, card.block_size, salt=turn.prompt.salt)
             if turn.generated.count
             else turn.prompt.hashes,
             prompt_tokens=turn.prompt.tokens + turn.generated.count,

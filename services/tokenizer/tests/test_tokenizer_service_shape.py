@@ -1,7 +1,9 @@
+import pytest
 from catenary_protocols.conversation import (
     AssistantMessage,
     CallPart,
     Conversation,
+    ImagePart,
     Message,
     SystemMessage,
     TextPart,
@@ -10,6 +12,8 @@ from catenary_protocols.conversation import (
     ToolMessage,
     UserMessage,
 )
+from catenary_protocols.errors import RequestError
+from catenary_tokenizer_service.ingress.images import images_of, salt_with
 from catenary_tokenizer_service.ingress.shape import chat_messages, chat_tools
 
 BILLING = "x-anthropic-billing-header: cc_version=9.9.9.{}; cc_entrypoint=cli;"
@@ -50,6 +54,27 @@ def test_results_stand_in_the_order_of_their_calls() -> None:
     assert [one["content"] for one in said] == ["Hi", "", "a", "b", "c", "And?", "", "b", "c"]
     lone = chat_messages(conversation(user("Hi"), *results))
     assert [one["content"] for one in lone] == ["Hi", "c", "a", "b"]
+
+
+def test_images_leave_a_mark_each_and_go_beside_the_prompt() -> None:
+    chart = ImagePart(url="data:image/png;base64,AAAA")
+    shown = UserMessage(parts=(TextPart(text="See"), chart))
+    result = ToolMessage(call_id="c", parts=(TextPart(text="chart:"), chart), is_error=True)
+    one = conversation(shown, result)
+    assert [message["content"] for message in chat_messages(one)] == [
+        [{"type": "text", "text": "See"}, {"type": "image"}],
+        [{"type": "text", "text": "Error: "}, {"type": "text", "text": "chart:"}, {"type": "image"}],
+    ]
+    assert images_of(one, seen=True) == (chart.url, chart.url)
+    with pytest.raises(RequestError) as caught:
+        images_of(conversation(user("Hi"), shown), seen=False)
+    assert caught.value.field == "messages[1].content"
+
+
+def test_other_images_make_other_blocks() -> None:
+    salts = {salt_with(images, "tenant") for images in ((), ("a",), ("b",), ("a", "b"), ("ab",))}
+    assert len(salts) == 5
+    assert salt_with((), "tenant") == "tenant"
 
 
 def test_deferred_tools_stay_out_of_the_head() -> None:

@@ -8,6 +8,7 @@ from catenary_protocols.bus.codec import Decoder, encode, encode_json
 from catenary_protocols.bus.examples import TOOL_PLANE, example, golden_files, main, message_types
 from catenary_protocols.bus.messages import Message
 from catenary_protocols.wire import Wire
+from msgspec.msgpack import decode
 
 GOLDEN = Path(__file__).parent / "golden"
 MESSAGES = message_types()
@@ -16,7 +17,8 @@ MESSAGES = message_types()
 @pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
 def test_a_message_of_an_older_peer_decodes_and_says_the_same(kind: type[Message]) -> None:
     golden = (GOLDEN / f"{kind.__name__}.msgpack").read_bytes()
-    assert encode(Decoder(kind)(golden)) == golden
+    again = encode(Decoder(kind)(golden))
+    assert decode(again) == decode(golden)  # not the bytes: with its sixteenth field a map gets a longer head
 
 
 @pytest.mark.parametrize("kind", TOOL_PLANE, ids=lambda kind: kind.__name__)

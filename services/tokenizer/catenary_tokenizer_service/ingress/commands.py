@@ -118,6 +118,7 @@ class Commands:
         turn = self._turns.live.get(command.turn.turn_id)
         if turn is not None:
             self._turns.cancel(turn, command.reason or "client gone")
+            turn.confirmed = turn.log.last  # whoever cancels wants no more of its events
 
     def _attach(self, command: Attach, msg: Msg) -> None:
         turn = self._turns.live.get(command.turn_id)

@@ -13,6 +13,7 @@ from catenary_tokenizers.divergence import SeenPrompt, seen_prompt
 
 from catenary_tokenizer_service.core.guide import Thinking, guide_of
 from catenary_tokenizer_service.core.truncate import shortened
+from catenary_tokenizer_service.ingress.images import images_of, salt_with
 from catenary_tokenizer_service.ingress.shape import chat_messages, chat_tools
 from catenary_tokenizer_service.models import ServedModel
 
@@ -31,6 +32,8 @@ class Prompt:
         thinking: what the template left behind for the parser.
         max_tokens: limit of generated tokens, at most what the context leaves.
         guide: what constrains the engine, or "".
+        salt: keeps its blocks apart from others that are alike.
+        images: URLs of what its image marks stand for.
         began, rendered, encoded: Unix seconds, for spans.
     """
 
@@ -41,6 +44,8 @@ class Prompt:
     thinking: Thinking
     max_tokens: int
     guide: str
+    salt: str
+    images: tuple[str, ...]
     began: float
     rendered: float
     encoded: float
@@ -75,27 +80,27 @@ class Encoded:
 def prepare(model: ServedModel, request: TurnRequest) -> Prompt:
     """The prompt of a request; raises `RequestError`."""
     began = time.time()
-    scope = scope_of(
-        tenant=request.tenant, salt=request.salt, model=model.card.card, template=model.tokenizer.chat_template
-    )
-    wanted = request.sampling.max_tokens
-    one = encode(model, request.conversation, scope)
+    conversation, wanted = request.conversation, request.sampling.max_tokens
+    salt = salt_with(images_of(conversation, seen=model.card.images), request.salt)
+    scope = scope_of(tenant=request.tenant, salt=salt, model=model.card.card, template=model.tokenizer.chat_template)
+    one = encode(model, conversation, scope)
     if request.truncate and not fits_context(one.tokens, wanted, model.card.context):
-        kept = shortened(
-            request.conversation,
-            lambda shorter: fits_context(encode(model, shorter).tokens, wanted, model.card.context),
+        conversation = shortened(
+            conversation, lambda shorter: fits_context(encode(model, shorter).tokens, wanted, model.card.context)
         )
-        one = encode(model, kept, scope)
+        one = encode(model, conversation, scope)
     encoded = time.time()
     thinking = thinking_of(one.text, model.thinking_markers)
     return Prompt(
         ids=one.ids,
-        hashes=block_hashes(one.ids, model.card.block_size, salt=request.salt),
+        hashes=block_hashes(one.ids, model.card.block_size, salt=salt),
+        salt=salt,
+        images=images_of(conversation, seen=model.card.images),
         scope=scope,
         seen=one.seen,
         thinking=thinking,
         max_tokens=check_context(one.tokens, wanted, model.card.context),
-        guide=guide_of(model.card, request.conversation, request.answer_schema, thinking),
+        guide=guide_of(model.card, conversation, request.answer_schema, thinking),
         began=began,
         rendered=one.rendered_at,
         encoded=encoded,
@@ -109,6 +114,7 @@ def encode(model: ServedModel, conversation: Conversation, scope: bytes = b"") -
     options: dict[str, object] = json.loads(conversation.template) if conversation.template else {}
     if conversation.thinking is not None:
         options.setdefault("enable_thinking", conversation.thinking)
+    images_of(conversation, seen=model.card.images)  # refuses what the model cannot take
     messages, tools = chat_messages(conversation), chat_tools(conversation)
     try:
         rendered = model.tokenizer.render(messages, tools, now=datetime.now().astimezone(), **options)

@@ -19,17 +19,13 @@ from catenary_protocols.conversation import (
     ToolMessage,
     UserMessage,
 )
-from catenary_protocols.errors import RequestError
 from catenary_tokenizers.stabilise import Stabiliser, canonical_tool
 
 _STABILISER = Stabiliser()
 
 
 def chat_messages(conversation: Conversation) -> list[Mapping[str, object]]:
-    """Messages as templates want them, without volatile preambles, results in the order of their calls.
-
-    Raises `RequestError` for what no text model can read.
-    """
+    """Messages as templates want them, without volatile preambles, results in the order of their calls."""
     names = {
         part.id: part.name
         for message in conversation.messages
@@ -38,7 +34,7 @@ def chat_messages(conversation: Conversation) -> list[Mapping[str, object]]:
         if isinstance(part, CallPart)
     }
     ordered = _in_order_of_calls(conversation.messages)
-    return _STABILISER.messages(_message(message, names, at) for at, message in enumerate(ordered))
+    return _STABILISER.messages(_message(message, names) for message in ordered)
 
 
 def _in_order_of_calls(messages: Iterable[Message]) -> list[Message]:
@@ -58,20 +54,24 @@ def _in_order_of_calls(messages: Iterable[Message]) -> list[Message]:
     return ordered
 
 
-def _message(message: Message, names: dict[str, str], at: int) -> dict[str, object]:
+def _message(message: Message, names: dict[str, str]) -> dict[str, object]:
     match message:
         case SystemMessage():
-            return {"role": "system", "content": _text(message.parts, at)}
+            return {"role": "system", "content": _content(message.parts)}
         case UserMessage():
-            return {"role": "user", "content": _text(message.parts, at)}
+            return {"role": "user", "content": _content(message.parts)}
         case ToolMessage():
             name = message.name or names.get(message.call_id, "")
-            content = _text(message.parts, at)
-            if message.is_error:
-                content = f"Error: {content}"
+            content = _failed(message) if message.is_error else _content(message.parts)
             return {"role": "tool", "content": content, "tool_call_id": message.call_id, "name": name}
         case AssistantMessage():
             return _assistant(message)
+
+
+def _failed(message: ToolMessage) -> str | list[dict[str, str]]:
+    """The result of a call that failed, with a word that says so."""
+    content = _content(message.parts)
+    return f"Error: {content}" if isinstance(content, str) else [{"type": "text", "text": "Error: "}, *content]
 
 
 def _assistant(message: AssistantMessage) -> dict[str, object]:
@@ -95,13 +95,13 @@ def _assistant(message: AssistantMessage) -> dict[str, object]:
     return out
 
 
-def _text(parts: Iterable[TextPart | ImagePart], at: int) -> str:
-    texts = []
-    for part in parts:
-        if isinstance(part, ImagePart):
-            raise RequestError("this model takes no images", code="unsupported", field=f"messages[{at}].content")
-        texts.append(part.text)
-    return "\n".join(texts)
+def _content(parts: Iterable[TextPart | ImagePart]) -> str | list[dict[str, str]]:
+    """Text on lines; with images among it, parts of which each image is one."""
+    given = list(parts)
+    texts = [part.text for part in given if isinstance(part, TextPart)]
+    if len(texts) == len(given):
+        return "\n".join(texts)
+    return [{"type": "text", "text": part.text} if isinstance(part, TextPart) else {"type": "image"} for part in given]
 
 
 def _object(arguments: str) -> object:

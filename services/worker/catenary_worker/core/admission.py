@@ -34,6 +34,8 @@ def engine_turn(run: RunTurn, *, model: str, card: str) -> EngineTurn:
     options: dict[str, object] = {}
     if run.guide:
         options["structural_tag"] = run.guide
+    if run.images:
+        options["images"] = run.images
     if sampling.logprobs is not None:
         options["logprobs"] = sampling.logprobs
     return EngineTurn(

@@ -235,6 +235,9 @@ class RunTurn(Message, frozen=True):
     """Run this. `prompt` and `generated` stay apart, so that limits and penalties count from the original prompt.
 
     Answered by `TurnAdmitted` or `Refused` on the reply subject; a repeat of a known key is answered the same.
+
+    Attributes:
+        images: URLs (`data:` or others) of the images whose marks stand in the prompt, in their order.
     """
 
     turn: TurnKey
@@ -251,6 +254,7 @@ class RunTurn(Message, frozen=True):
     session: str = ""
     guide: str = ""
     deadline: float = 0.0
+    images: tuple[str, ...] = ()
 
 
 class TurnAdmitted(Message, frozen=True):
