@@ -4,16 +4,24 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from catenary_protocols.apis.chat import CHAT
+from catenary_protocols.apis.completions import COMPLETIONS
 from catenary_runtime.health import PATHS, respond
 from fastapi import FastAPI
 from starlette.types import Message, Receive, Scope, Send
 
 from catenary_frontend.edge import REQUEST_ID_HEADERS, Edge, mark
 from catenary_frontend.errors import HANDLERS
-from catenary_frontend.openapi import CHAT_OPERATION, MODEL_OPERATION, MODELS_OPERATION, document
+from catenary_frontend.openapi import (
+    CHAT_OPERATION,
+    COMPLETIONS_OPERATION,
+    MODEL_OPERATION,
+    MODELS_OPERATION,
+    document,
+)
 from catenary_frontend.routes.messages import add_messages
 from catenary_frontend.routes.models import list_endpoint, one_endpoint
 from catenary_frontend.routes.responses import add_responses
+from catenary_frontend.routes.tokens import add_tokens
 from catenary_frontend.routes.turns import turn_endpoint
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -23,8 +31,12 @@ def make_app(edge: Edge, version: str) -> App:
     """The app of one frontend."""
     api = FastAPI(title="Catenary", version=version, exception_handlers=dict[Any, Any](HANDLERS))
     api.add_api_route(CHAT.path, turn_endpoint(CHAT, edge), methods=["POST"], openapi_extra=CHAT_OPERATION)
+    api.add_api_route(
+        COMPLETIONS.path, turn_endpoint(COMPLETIONS, edge), methods=["POST"], openapi_extra=COMPLETIONS_OPERATION
+    )
     add_responses(api, edge)
     add_messages(api, edge)
+    add_tokens(api, edge)
     api.add_api_route("/v1/models", list_endpoint(edge), methods=["GET"], openapi_extra=MODELS_OPERATION)
     api.add_api_route("/v1/models/{model:path}", one_endpoint(edge), methods=["GET"], openapi_extra=MODEL_OPERATION)
     document(api)

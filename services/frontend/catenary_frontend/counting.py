@@ -1,7 +1,7 @@
-"""How long is a prompt? The tokenizer that would run the turn renders it as it would then, and counts."""
+"""What a tokenizer says of a prompt without running it: it renders and counts as it would for a turn."""
 
 from catenary_protocols.bus.codec import Decoder, encode
-from catenary_protocols.bus.messages import CountTokens, Refused, TokenCount
+from catenary_protocols.bus.messages import CountTokens, Detokenize, Refused, TokenCount, TokenText
 from catenary_protocols.conversation import Conversation
 from catenary_protocols.errors import CapacityError, RequestError, TransportError
 from catenary_runtime.rendezvous import pick
@@ -10,14 +10,39 @@ from catenary_frontend.core.resubmit import nobody
 from catenary_frontend.edge import Edge
 from catenary_frontend.owners import ASK_ANOTHER, LONGEST_MESSAGE
 
-_answer: Decoder[TokenCount | Refused] = Decoder(TokenCount | Refused)  # type: ignore[arg-type]  # a union
+_answer: Decoder[TokenCount | TokenText | Refused] = Decoder(TokenCount | TokenText | Refused)  # type: ignore[arg-type]  # a union
 ANSWER_S = 5.0
 """How long one tokenizer may take."""
 
 
 async def count_tokens(edge: Edge, model: str, conversation: Conversation, session: str) -> int:
-    """Exact length of the prompt, in tokens; raises `CatenaryError`. Who does not answer is not asked again."""
-    data = encode(CountTokens(model=model, conversation=conversation))
+    """Exact length of the prompt, in tokens; raises `CatenaryError`."""
+    return (await _count(edge, CountTokens(model=model, conversation=conversation), session)).tokens
+
+
+async def tokenize(edge: Edge, model: str, conversation: Conversation) -> bytes:
+    """The prompt's token ids (little-endian u32); raises `CatenaryError`."""
+    return (await _count(edge, CountTokens(model=model, conversation=conversation, ids=True), model)).ids
+
+
+async def detokenize(edge: Edge, model: str, ids: bytes) -> str:
+    """The text of token ids; raises `CatenaryError`."""
+    answer = await _ask(edge, Detokenize(model=model, ids=ids), model)
+    if not isinstance(answer, TokenText):
+        raise TransportError(f"a tokenizer answered with {type(answer).__name__}")
+    return answer.text
+
+
+async def _count(edge: Edge, message: CountTokens, session: str) -> TokenCount:
+    answer = await _ask(edge, message, session)
+    if not isinstance(answer, TokenCount):
+        raise TransportError(f"a tokenizer answered with {type(answer).__name__}")
+    return answer
+
+
+async def _ask(edge: Edge, message: CountTokens | Detokenize, session: str) -> TokenCount | TokenText:
+    """The answer of the first tokenizer that gives one. Who does not is not asked again."""
+    data = encode(message)
     if len(data) > LONGEST_MESSAGE:
         error = f"the request is {len(data)} bytes long on the bus; {LONGEST_MESSAGE} are possible"
         raise RequestError(error, code="request_too_large")
@@ -30,8 +55,8 @@ async def count_tokens(edge: Edge, model: str, conversation: Conversation, sessi
             )
         except TransportError:
             continue
-        if isinstance(answer, TokenCount):
-            return answer.tokens
+        if not isinstance(answer, Refused):
+            return answer
         if answer.error.code not in ASK_ANOTHER:
             raise RequestError.from_info(answer.error)
     raise CapacityError.from_info(nobody(retry_after=1.0))

@@ -5,6 +5,8 @@ from typing import Any
 import msgspec
 from catenary_protocols.apis.chat.answer import ChatChunk, ChatCompletion, ToolCallDispatch, ToolResultDispatch
 from catenary_protocols.apis.chat.request import ChatRequest
+from catenary_protocols.apis.completions.answer import Completion
+from catenary_protocols.apis.completions.request import CompletionsRequest
 from catenary_protocols.apis.error_bodies import AnthropicErrorBody, OpenAIErrorBody
 from catenary_protocols.apis.messages.answer import (
     BlockDelta,
@@ -25,6 +27,7 @@ from catenary_protocols.apis.models import AnthropicModel, AnthropicModels, Open
 from catenary_protocols.apis.responses.answer import DeletedResponse, ItemList, StreamEvent
 from catenary_protocols.apis.responses.answer import Response as ResponseObject
 from catenary_protocols.apis.responses.request import ITEMS, TOOLS, ResponsesRequest
+from catenary_protocols.apis.tokens import DetokenizeAnswer, DetokenizeRequest, TokenizeAnswer, TokenizeRequest
 from fastapi import FastAPI
 
 _MESSAGE_EVENTS = (
@@ -51,6 +54,12 @@ _TYPES = (
     MessagesAnswer,
     *_MESSAGE_EVENTS,
     TokenCountAnswer,
+    CompletionsRequest,
+    Completion,
+    TokenizeRequest,
+    TokenizeAnswer,
+    DetokenizeRequest,
+    DetokenizeAnswer,
     ChatRequest,
     ChatCompletion,
     ChatChunk,
@@ -91,6 +100,9 @@ def _operation(body: type | None, answer: tuple[type, ...], chunks: tuple[type, 
 
 
 CHAT_OPERATION = _operation(ChatRequest, (ChatCompletion,), (ChatChunk,), OpenAIErrorBody)
+COMPLETIONS_OPERATION = _operation(CompletionsRequest, (Completion,), (Completion,), OpenAIErrorBody)
+TOKENIZE_OPERATION = _operation(TokenizeRequest, (TokenizeAnswer,), (), OpenAIErrorBody)
+DETOKENIZE_OPERATION = _operation(DetokenizeRequest, (DetokenizeAnswer,), (), OpenAIErrorBody)
 RESPONSES_OPERATION = _operation(ResponsesRequest, (ResponseObject,), (StreamEvent,), OpenAIErrorBody)
 RESPONSE_OPERATION = _operation(None, (ResponseObject,), (StreamEvent,), OpenAIErrorBody)
 DELETE_RESPONSE_OPERATION = _operation(None, (DeletedResponse,), (), OpenAIErrorBody)

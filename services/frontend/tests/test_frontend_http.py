@@ -380,3 +380,12 @@ async def test_when_a_choice_fails_the_others_are_stopped(stand: Stand, tokenize
         cancelled = await tokenizer.cancelled()
     assert asking.result().status_code == 500
     assert cancelled.turn == requests[0].turn
+
+
+async def test_a_completion_has_no_template(stand: Stand, tokenizer: ScriptedTokenizer) -> None:
+    async with openai.AsyncOpenAI(base_url=f"{stand.url}/v1", api_key="none") as client, asyncio.TaskGroup() as tasks:
+        asking = tasks.create_task(client.completions.create(model="org/m", prompt="Once"))
+        request = await tokenizer.request()
+        tokenizer.say(request.turn.turn_id, *TURN[:2], TextDelta(text=" upon a time"), END)
+    assert (request.conversation.text, request.conversation.messages, request.api) == ("Once", (), "completions")
+    assert asking.result().choices[0].text == " upon a time"

@@ -9,8 +9,9 @@ from catenary_protocols.apis.chat.messages import read_messages
 from catenary_protocols.apis.chat.request import ChatRequest, ChatTool, FunctionName, NamedTool, ResponseFormat
 from catenary_protocols.apis.nvext import NvExt
 from catenary_protocols.apis.reading import read, wrong
+from catenary_protocols.apis.sampling import sampling_of
 from catenary_protocols.apis.tools import ANY_OBJECT, schema_text, tool_of
-from catenary_protocols.conversation import Conversation, Sampling, Tool, ToolChoice
+from catenary_protocols.conversation import Conversation, Tool, ToolChoice
 
 _request = msgspec.json.Decoder(ChatRequest)
 _encode = msgspec.json.Encoder().encode
@@ -42,7 +43,7 @@ def read_chat(body: bytes) -> ChatDraft:
             thinking=_thinking(request),
             template=_template(request),
         ),
-        sampling=_sampling(request),
+        sampling=sampling_of(request, request.max_completion_tokens or request.max_tokens),
         hints=nvext.hints,
         stream=bool(request.stream),
         run_tools=nvext.tools_to_run(tools),
@@ -85,29 +86,6 @@ def _answer_schema(form: ResponseFormat | None) -> str:
     if form.json_schema is None or bytes(form.json_schema.schema) in {b"", b"null"}:
         raise wrong(path, "is missing", code="missing_field")
     return schema_text(form.json_schema.schema, path)
-
-
-def _sampling(request: ChatRequest) -> Sampling:
-    limit = request.max_completion_tokens or request.max_tokens
-    least = request.min_tokens or 0
-    if limit is not None and least > limit:
-        raise wrong("min_tokens", f"must not be above the limit of {limit} tokens")
-    stop = request.stop or ()
-    return Sampling(
-        max_tokens=limit,
-        min_tokens=least,
-        temperature=request.temperature,
-        top_p=request.top_p,
-        top_k=request.top_k if request.top_k and request.top_k > 0 else None,
-        min_p=request.min_p,
-        seed=request.seed,
-        presence_penalty=request.presence_penalty or 0.0,
-        frequency_penalty=request.frequency_penalty or 0.0,
-        repetition_penalty=request.repetition_penalty or 1.0,
-        stop=(stop,) if isinstance(stop, str) else tuple(stop),
-        ignore_eos=bool(request.ignore_eos),
-        logit_bias=request.logit_bias or {},
-    )
 
 
 def _tools(declared: list[ChatTool]) -> tuple[Tool, ...]:

@@ -5,13 +5,9 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Raw, field
 
 from catenary_protocols.apis.nvext import NvExt, Tokens
+from catenary_protocols.apis.sampling import SamplingFields
 from catenary_protocols.apis.tools import JsonObject, Name
 from catenary_protocols.wire import Wire
-
-Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-Penalty = Annotated[float, Meta(ge=-2, le=2)]
-TokenId = Annotated[int, Meta(ge=0, le=2**32 - 1)]
-StopString = Annotated[str, Meta(min_length=1, max_length=1024)]
 
 # --- messages -------------------------------------------------------------------------------------------------------
 
@@ -155,7 +151,7 @@ class ResponseFormat(Wire, frozen=True):
     json_schema: JsonSchema | None = None
 
 
-class ChatRequest(Wire, frozen=True):
+class ChatRequest(SamplingFields, frozen=True, kw_only=True):
     """Body of `POST /v1/chat/completions`."""
 
     model: str
@@ -165,22 +161,8 @@ class ChatRequest(Wire, frozen=True):
     parallel_tool_calls: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    max_tokens: Tokens | None = None
     max_completion_tokens: Tokens | None = None
-    min_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
-    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    seed: Int64 | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-    repetition_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
-    stop: StopString | Annotated[list[StopString], Meta(max_length=64)] | None = None
-    ignore_eos: bool | None = None
-    logit_bias: dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]] | None = None
     logprobs: bool | None = None
-    n: Annotated[int, Meta(ge=1, le=16)] | None = None
     functions: list[FunctionTool] | None = None
     function_call: Literal["none", "auto"] | FunctionName | None = None
     response_format: ResponseFormat | None = None

@@ -1,0 +1,73 @@
+"""Turn events → chunks, and the whole completion from the same events."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from catenary_protocols.apis.api import Draft
+from catenary_protocols.apis.chat.answer import usage_of
+from catenary_protocols.apis.completions.answer import Completion, CompletionChoice, Reason
+from catenary_protocols.apis.error_bodies import openai_error
+from catenary_protocols.apis.sse import DONE, event
+from catenary_protocols.errors import ErrorInfo
+from catenary_protocols.turn_events import Failed, Finished, TextDelta, TurnEvent, Usage
+
+_encode = msgspec.json.Encoder().encode
+_CANCELLED = ErrorInfo(code="cancelled", message="the turn was cancelled")
+
+
+class CompletionsEncoder:
+    """`api.Encoder` of Completions."""
+
+    def __init__(self, draft: Draft, turn_id: str, created: int) -> None:
+        self._frame = Completion(id=f"cmpl-{turn_id}", created=created, model=draft.model, choices=[])
+        self._include_usage = draft.include_usage
+        self._texts: list[list[str]] = [[] for _ in range(draft.choices)]
+        self._reasons: dict[int, Reason] = {}
+        self._usage = Usage()
+
+    def feed(self, events: Sequence[TurnEvent]) -> bytes:
+        """Chunks for these events."""
+        return b"".join(self._one(one) for one in events)
+
+    def heartbeat(self) -> bytes:
+        """A chunk without text."""
+        return self._chunk(CompletionChoice(index=0, text=""))
+
+    def body(self) -> bytes:
+        """The completion."""
+        choices = [
+            CompletionChoice(index=index, text="".join(pieces), finish_reason=self._reasons.get(index))
+            for index, pieces in enumerate(self._texts)
+        ]
+        return _encode(msgspec.structs.replace(self._frame, choices=choices, usage=usage_of(self._usage)))
+
+    def _one(self, one: TurnEvent) -> bytes:
+        match one:
+            case TextDelta():
+                self._texts[one.choice].append(one.text)
+                return self._chunk(CompletionChoice(index=one.choice, text=one.text))
+            case Finished(reason="cancelled"):
+                return self._failed(_CANCELLED)
+            case Finished():
+                return self._finished(one)
+            case Failed():
+                return self._failed(one.error)
+            case _:
+                return b""
+
+    def _finished(self, end: Finished) -> bytes:
+        reason: Reason = "length" if end.reason == "length" else "stop"
+        self._reasons[end.choice] = reason
+        self._usage = end.usage
+        last = self._chunk(CompletionChoice(index=end.choice, text="", finish_reason=reason))
+        if len(self._reasons) < len(self._texts):
+            return last
+        usage = event(msgspec.structs.replace(self._frame, usage=usage_of(self._usage)))
+        return last + (usage if self._include_usage else b"") + DONE
+
+    def _failed(self, error: ErrorInfo) -> bytes:
+        return b"data: %b\n\n%b" % (openai_error(error), DONE)
+
+    def _chunk(self, choice: CompletionChoice) -> bytes:
+        return event(msgspec.structs.replace(self._frame, choices=[choice]))
