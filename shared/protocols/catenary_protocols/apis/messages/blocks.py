@@ -12,6 +12,7 @@ from msgspec import Meta, Raw
 
 from catenary_protocols.apis.reading import read, wrong
 from catenary_protocols.apis.tools import JsonObject, Name
+from catenary_protocols.errors import RequestError
 from catenary_protocols.wire import Wire
 
 _TYPES = ("Text", "Image", "Document", "SearchResult", "Thinking", "RedactedThinking", "ToolUse", "ToolResult")
@@ -126,6 +127,7 @@ Block = (
     | ToolReferenceParam
 )
 BLOCKS: tuple[type[Block], ...] = get_args(Block)
+_KNOWN = frozenset(str(kind.__struct_config__.tag) for kind in BLOCKS)
 _SERVER_SIDE = frozenset({"server_tool_use", "mcp_tool_use", "container_upload"})
 
 
@@ -135,10 +137,8 @@ class _Typed(Wire, frozen=True):
     type: str
 
 
-_type = msgspec.json.Decoder(_Typed)
-_DECODERS: dict[str, msgspec.json.Decoder[Block]] = {
-    str(kind.__struct_config__.tag): msgspec.json.Decoder(kind) for kind in BLOCKS
-}
+_block: msgspec.json.Decoder[Block] = msgspec.json.Decoder(Block)
+_typed = msgspec.json.Decoder(_Typed)
 
 
 def blocks(content: Content, path: str) -> Iterator[tuple[str, Block]]:
@@ -147,13 +147,20 @@ def blocks(content: Content, path: str) -> Iterator[tuple[str, Block]]:
         yield path, TextParam(text=content)
         return
     for at, raw in enumerate(content):
-        here = f"{path}[{at}]"
-        data = bytes(raw)
-        kind = read(_type, data, within=here).type
-        decoder = _DECODERS.get(kind)
-        if decoder is not None:
-            yield here, read(decoder, data, within=here)
-        elif kind in _SERVER_SIDE or kind.endswith("_tool_result"):
-            raise wrong(
-                f"{here}.type", f"{kind!r} blocks belong to server tools, which are not run here", code="unsupported"
-            )
+        here, data = f"{path}[{at}]", bytes(raw)
+        try:
+            block = read(_block, data, within=here)
+        except RequestError:
+            kind = read(_typed, data, within=here).type
+            if kind in _KNOWN:
+                raise
+            _refuse_server_side(kind, here)
+        else:
+            yield here, block
+
+
+def _refuse_server_side(kind: str, path: str) -> None:
+    if kind in _SERVER_SIDE or kind.endswith("_tool_result"):
+        raise wrong(
+            f"{path}.type", f"{kind!r} blocks belong to server tools, which are not run here", code="unsupported"
+        )

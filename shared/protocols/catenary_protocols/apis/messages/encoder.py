@@ -5,7 +5,7 @@ whole, and goes out at once then. `message_start` waits for `Started`, since it 
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -46,6 +46,8 @@ from catenary_protocols.turn_events import (
     Usage,
 )
 
+W = TypeVar("W", bound=Writing)
+
 _encode = msgspec.json.Encoder().encode
 _PING = written(Ping())
 _CANCELLED = ErrorInfo(code="cancelled", message="the turn was cancelled")
@@ -66,8 +68,9 @@ class MessagesEncoder:
         self._stop: Stop | None = None
         self._content: list[AnswerBlock] = []
         self._writing: Writing | None = None
+        self._call: WritingCall | None = None
         self._blocks = 0
-        self._calls: set[int] = set()
+        self._begun_calls: set[int] = set()
         self._waiting: list[TurnEvent] = []
         self._dispatched: dict[str, str] = {}
         self._out: list[bytes] = []
@@ -94,14 +97,11 @@ class MessagesEncoder:
         write = self._WRITE.get(type(one))
         if write is None:
             return
-        if isinstance(self._writing, WritingCall) and type(one) in self._ORDERED and not self._is_of_the_call(one):
+        call = self._call
+        if call is not None and type(one) in self._IN_BLOCKS and not _is_of(call, one):
             self._waiting.append(one)
         else:
             write(self, one)
-
-    def _is_of_the_call(self, one: TurnEvent) -> bool:
-        writing = self._writing
-        return isinstance(writing, WritingCall) and isinstance(one, _OF_CALLS) and one.index == writing.call
 
     def _accepted(self, item: Accepted) -> None:
         self._usage = Usage(prompt_tokens=item.prompt_tokens)
@@ -112,37 +112,43 @@ class MessagesEncoder:
 
     def _text(self, item: TextDelta) -> None:
         if item.text:
-            self._put(item.text, WritingText, lambda: WritingText(self._blocks))
+            writing = self._writing
+            if type(writing) is not WritingText:
+                writing = self._open(WritingText(self._blocks))
+            self._out.append(writing.add(item.text))
 
     def _malformed(self, item: Malformed) -> None:
         self._text(TextDelta(text=item.raw))
 
     def _reasoning(self, item: ReasoningDelta) -> None:
         if item.text and self._thinking != "hidden":
-            omit = self._thinking == "sealed"
-            self._put(item.text, WritingThinking, lambda: WritingThinking(self._blocks, self._sealed.seal, omit=omit))
+            writing = self._writing
+            if type(writing) is not WritingThinking:
+                omit = self._thinking == "sealed"
+                writing = self._open(WritingThinking(self._blocks, self._sealed.seal, omit=omit))
+            self._out.append(writing.add(item.text))
 
     def _call_begun(self, item: CallBegun) -> None:
-        if item.index not in self._calls:
-            self._calls.add(item.index)
-            self._open(WritingCall(self._blocks, item.index, item.id, item.name))
+        if item.index not in self._begun_calls:
+            self._begun_calls.add(item.index)
+            self._call = self._open(WritingCall(self._blocks, item.index, item.id, item.name))
 
     def _arguments(self, item: ArgumentsDelta) -> None:
-        if item.text and self._writing is not None and self._is_of_the_call(item):
-            self._out.append(self._writing.add(item.text))
+        if self._call is not None and item.text:
+            self._out.append(self._call.add(item.text))
 
     def _call_complete(self, item: CallComplete) -> None:
         self._call_begun(CallBegun(index=item.index, id=item.id, name=item.name))
-        writing = self._writing
-        if isinstance(writing, WritingCall) and writing.call == item.index:
-            self._arguments(ArgumentsDelta(index=item.index, text=item.arguments[writing.size :]))
-            writing.complete = True
-            self._close()
+        self._call_ended(item, complete=True)
 
     def _call_cut(self, item: CallCut) -> None:
-        writing = self._writing
-        if isinstance(writing, WritingCall) and writing.call == item.index:
-            self._arguments(ArgumentsDelta(index=item.index, text=item.arguments[writing.size :]))
+        self._call_ended(item, complete=False)
+
+    def _call_ended(self, item: CallComplete | CallCut, *, complete: bool) -> None:
+        call = self._call
+        if call is not None:
+            self._arguments(ArgumentsDelta(index=item.index, text=item.arguments[call.size :]))
+            call.complete = complete
             self._close()
 
     def _result(self, item: ToolResulted) -> None:
@@ -175,24 +181,17 @@ class MessagesEncoder:
             self._begun = True
             self._out += (written(MessageStart(message=self._message(final=False))), _PING)
 
-    def _put(self, text: str, kind: type[Writing], make: Callable[[], Writing]) -> None:
-        """Add to the open block if it is of this kind, else to a new one."""
-        if not isinstance(self._writing, kind):
-            self._close()
-            self._open(make())
-        if self._writing is not None:
-            self._out.append(self._writing.add(text))
-
-    def _open(self, writing: Writing) -> None:
+    def _open(self, writing: W) -> W:
         self._close()
         self._begin()
         self._writing = writing
         self._blocks += 1
         self._out.append(writing.start)
+        return writing
 
     def _close(self) -> None:
-        """Stop the open block; what waited for it to stop is next."""
-        writing, self._writing = self._writing, None
+        """Stop the open block; what waited for a call to stop is next."""
+        writing, self._writing, self._call = self._writing, None, None
         if writing is None:
             return
         self._out.append(writing.stop())
@@ -240,6 +239,10 @@ class MessagesEncoder:
         Finished: _finish,
         Failed: _fail,
     }
-    _ORDERED: ClassVar[frozenset[type]] = frozenset(
+    _IN_BLOCKS: ClassVar[frozenset[type]] = frozenset(
         {TextDelta, ReasoningDelta, Malformed, CallBegun, ArgumentsDelta, CallComplete, CallCut}
     )
+
+
+def _is_of(call: WritingCall, one: TurnEvent) -> bool:
+    return isinstance(one, _OF_CALLS) and one.index == call.call
