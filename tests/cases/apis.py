@@ -78,7 +78,8 @@ async def run(case: dict[str, Any]) -> None:
         wanted = expected if isinstance(expected, list) else [expected]
         assert document["status"] in wanted, f"status is {document['status']}, wanted {expected}: {document['json']}"
         for assertion in case["expect"]["assertions"]:
-            check(document, assertion)
+            whole = {"path": "$.msg", "other": "$.nonstream"} if assertion["op"] == "same_as_nonstream" else {}
+            check(document, assertion | whole)
 
 
 async def until_listed(client: httpx.AsyncClient) -> None:
@@ -117,6 +118,9 @@ async def _document(
         before = await script.reports()
         document |= await messages.counts(case["request"], client)
         document["count_tokens"]["engine_calls"] = _engine(before, await script.reports())["calls"]
+    if any(assertion["op"] == "same_as_nonstream" for assertion in case["expect"]["assertions"]):
+        request = {**case["request"], "stream": False}
+        document["nonstream"] = (await _play({**case, "request": request}, script, client, pieces))["msg"]
     for name, change in (("variant", changed), ("variant_user", said_by_user)) if "variant" in case else ():
         request = change(case["request"], case["variant"])
         document[name] = await _play({**case, "request": request}, script, client, pieces)
