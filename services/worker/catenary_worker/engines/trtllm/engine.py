@@ -80,7 +80,11 @@ class TrtEngine:
         self._llm = await asyncio.wrap_future(in_thread("was constructed", lambda: api.llm(**arguments)))
         self._on_phase("warming up")
         self._writer = RequestWriter(api, settings, self._eos)
-        facts = await warm_up(self._llm, self._writer, self._context)
+        try:
+            facts = await warm_up(self._llm, self._writer, self._context)
+        except EngineError:
+            await self.stop()
+            raise
         self._context, self._block_size, self._blocks = facts.context, facts.block_size, facts.blocks
         self._admission = Admission(
             max_batch=settings.max_batch, max_waiting=settings.max_waiting, orders_itself=api.takes_priority
@@ -112,7 +116,8 @@ class TrtEngine:
         """See `Engine`. Raises `EngineError` if TensorRT-LLM does not let go in `stop_s`."""
         if self._stopped:
             return
-        self._stopped = self._activity.stopped = True
+        self._stopped = True
+        self._activity.stopped.set()
         self._end_all()
         for task in self._tasks:
             task.cancel()

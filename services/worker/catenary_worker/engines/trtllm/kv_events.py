@@ -74,12 +74,10 @@ class KvTranslator:
     Attributes:
         counts: what was left out or came to pass, by reason: gap, restart, malformed, rank, window, partial,
             block_size, media, private, orphan, recalled.
-        blocks: of one rank's pool on the GPU, as the engine said; 0 before it did.
     """
 
     def __init__(self, block_size: int, ranks: int, private: PrivateTurns) -> None:
         self.counts: Counter[str] = Counter()
-        self.blocks = 0
         self._block_size = block_size
         self._ranks = [_Rank(number) for number in range(ranks)]
         self._private = private
@@ -116,13 +114,11 @@ class KvTranslator:
             self.counts["window"] += 1
             return told
         match event.data:
-            case CreatedData(levels):
-                self.blocks = levels[0] if levels else 0
             case StoredData():
                 told += self._stored(rank, event.data, now)
             case RemovedData(hashes):
                 told += self._removed(rank, hashes)
-            case UpdatedData():
+            case CreatedData() | UpdatedData():  # pools, and moves between tiers
                 pass
         return told
 

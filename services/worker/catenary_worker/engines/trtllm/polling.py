@@ -5,7 +5,7 @@ Both come only with iterations, so an idle engine is left in peace. Before the f
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,8 @@ from catenary_worker.engines.trtllm.boundary import foreign
 
 QUIET_ROUNDS = 10
 """Empty rounds after the last turn ended before nobody asks any more."""
+PATIENCE_S = 5.0
+"""Beyond what a round was told to wait."""
 _GROWTH = 1.5
 
 
@@ -24,9 +26,9 @@ class Source:
 
     Attributes:
         fetch: `LLM.get_kv_cache_events_async` or `LLM.get_stats_async`.
-        wait_s: how long one round waits for the first item.
+        wait_s: how long to wait for an item before the round is over.
         shortest_s, longest_s: between rounds; the pause grows while nothing comes.
-        take: gets what a round brought, in order.
+        take: gets what comes, in order.
         failed: a round failed.
     """
 
@@ -50,34 +52,39 @@ class Activity:
 
     running: Callable[[], bool]
     busy: asyncio.Event = field(default_factory=asyncio.Event)
-    stopped: bool = False
+    stopped: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-async def round_of(fetch: Callable[..., Any], wait_s: float) -> list[object]:
-    """What is there now. Raises `EngineError`."""
-    items: list[object] = []
+async def told(fetch: Callable[..., Any], wait_s: float) -> AsyncIterator[list[object]]:
+    """One round: what comes, until nothing came for `wait_s`; with a busy engine that is never.
+
+    Raises `EngineError`, also if there is no answer at all.
+    """
     with foreign("told of itself"):
-        async for item in fetch(timeout=wait_s):
-            if isinstance(item, list):
-                items += item
-            else:
-                items.append(item)
-    return items
+        stream = aiter(fetch(timeout=wait_s))
+        while True:
+            async with asyncio.timeout(wait_s + PATIENCE_S):
+                item = await anext(stream, None)
+            if item is None:
+                return
+            yield item if isinstance(item, list) else [item]
 
 
 async def poll(source: Source, engine: Activity) -> None:
     """Ask until the engine stops, while it has something to do."""
     pause, quiet = source.shortest_s, 0
-    while not engine.stopped:
+    while not engine.stopped.is_set():
         if quiet > QUIET_ROUNDS and not engine.running():
             engine.busy.clear()
         await engine.busy.wait()
+        pause, quiet = min(pause * _GROWTH, source.longest_s), quiet + 1
         try:
-            items = await round_of(source.fetch, source.wait_s)
+            async for items in told(source.fetch, source.wait_s):
+                if items:
+                    source.take(items)
+                    pause, quiet = source.shortest_s, 0
+                if engine.stopped.is_set():
+                    return
         except EngineError:
-            items = []
             source.failed()
-        if items:
-            source.take(items)
-        pause, quiet = (source.shortest_s, 0) if items else (min(pause * _GROWTH, source.longest_s), quiet + 1)
         await asyncio.sleep(pause)

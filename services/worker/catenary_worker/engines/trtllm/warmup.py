@@ -5,6 +5,7 @@ from the running engine, and an engine that tells no KV events is declared as su
 """
 
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +13,7 @@ from catenary_protocols.errors import EngineError
 
 from catenary_worker.engines.base import EngineTurn
 from catenary_worker.engines.trtllm.boundary import foreign
-from catenary_worker.engines.trtllm.polling import round_of
+from catenary_worker.engines.trtllm.polling import told
 from catenary_worker.engines.trtllm.requests import RequestWriter
 from catenary_worker.engines.trtllm.wire import KvCacheStats, read_stats
 
@@ -50,8 +51,9 @@ async def warm_up(llm: Any, writer: RequestWriter, context: int) -> Facts:
         with foreign("ran its first request"):
             async for _ in llm.generate_async(**writer.write(turn, 1)):
                 pass
-        events += await round_of(llm.get_kv_cache_events_async, WAIT_S)
-        cache = cache or _size(await round_of(llm.get_stats_async, WAIT_S))
+        events += await _round(llm.get_kv_cache_events_async)
+        if cache is None:
+            cache = _size(await _round(llm.get_stats_async))
         if events and cache is not None:
             break
     if cache is None:
@@ -60,6 +62,10 @@ async def warm_up(llm: Any, writer: RequestWriter, context: int) -> Facts:
     if not context:
         raise EngineError("nobody knows how long a turn may be: set `context`")
     return Facts(context, cache.tokens_per_block, cache.max_num_blocks, events)
+
+
+async def _round(fetch: Callable[..., Any]) -> list[object]:
+    return [item async for items in told(fetch, WAIT_S) for item in items]
 
 
 def _capacity(llm: Any) -> KvCacheStats | None:

@@ -26,9 +26,7 @@ class Block(msgspec.Struct, frozen=True):
 
 
 class CreatedData(msgspec.Struct, frozen=True, tag="created"):
-    """The pools of one attention window: blocks on the GPU, in the host's memory, ..."""
-
-    num_blocks_per_cache_level: list[int]
+    """The pools of one attention window."""
 
 
 class StoredData(msgspec.Struct, frozen=True, tag="stored"):

@@ -33,10 +33,13 @@ class StandIn:
     Attributes:
         blocks: of the KV cache.
         speak: ids so far and seed to the next id.
+        entered: a constructor began.
         gate: the constructor waits until it is open; so does `shutdown` of one that hangs.
         refuse: request number → what its result raises.
         lose: KV events to drop before they are fetched.
         reuses: block reuse works with this model.
+        block_size: that the model insists on; 0 leaves it as configured.
+        stalls: statistics never come.
         log: what happened, in order.
         made: every `LLM`.
     """
@@ -44,10 +47,13 @@ class StandIn:
     version: Version
     blocks: int = 512
     speak: Callable[["array[int]", int], int] = plainly
+    entered: threading.Event = field(default_factory=threading.Event)
     gate: threading.Event = field(default_factory=threading.Event)
     refuse: dict[int, Exception] = field(default_factory=dict)
     lose: int = 0
     reuses: bool = True
+    block_size: int = 0
+    stalls: bool = False
     hangs: bool = False
     log: list[str] = field(default_factory=list)
     made: "list[Llm]" = field(default_factory=list)
@@ -70,10 +76,11 @@ class Llm:
             raise AssertionError("guided decoding needs a tokenizer")
         gpu = self.gpu
         gpu.log.append(f"constructed in {threading.current_thread().name}")
+        gpu.entered.set()
         gpu.gate.wait()
         self.arguments = {"model": model, "skip_tokenizer_init": skip_tokenizer_init, "dtype": dtype, **rest}
         cache = rest["kv_cache_config"]
-        self.block_size = cache.tokens_per_block
+        self.block_size = gpu.block_size or cache.tokens_per_block
         self.args = SimpleNamespace(max_seq_len=rest.get("max_seq_len", 8192))
         reuse = cache.enable_block_reuse and gpu.reuses
         limit = cache.event_buffer_max_size if reuse else 0
@@ -152,6 +159,11 @@ class Llm:
                 result.put(self.gpu.refuse.get(result.request_id, delta))
         self._running = None
 
+    async def idle(self) -> None:
+        """Return when no request runs."""
+        if self._running is not None:
+            await asyncio.shield(self._running)
+
     def _say_cached(self, result: Result, cached: int) -> None:
         if self.gpu.version != "1.1":
             result.cached_tokens = cached
@@ -202,12 +214,16 @@ class Llm:
 
     def get_stats_async(self, timeout: float = 2) -> Any:
         """An iterator."""
-        return self._stream("stats", timeout)
+        return self._stall() if self.gpu.stalls else self._stream("stats", timeout)
 
     def _stream(self, kind: str, timeout: float) -> Any:
         if kind not in self._streams:
             raise AssertionError("no request yet")
         return self._streams[kind].within(timeout) if self.gpu.version == "1.1" else self._fetch(self._told[kind])
+
+    async def _stall(self) -> AsyncIterator[object]:
+        await asyncio.Event().wait()
+        yield {}
 
     async def _fetch(self, items: deque[object]) -> AsyncIterator[object]:
         while items:
