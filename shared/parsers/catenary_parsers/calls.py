@@ -144,7 +144,8 @@ class HeaderCalls:
     @property
     def strays(self) -> tuple[str, ...]:
         """Its other markers."""
-        return (*self.close, *self.separators, *self.id_separators)
+        quotes = (self.dialect.quote,) if self.dialect.quote else ()
+        return (*self.close, *self.separators, *self.id_separators, *quotes)
 
     def starts(self, src: Source, scope: Scope) -> Steps[bool]:
         """The call's marker stands here; or, where it has none, anything at all."""

@@ -134,10 +134,11 @@ class Parser:
             pieces.append((yield from until(src, grammar.in_header, pieces.append)))
         whole = "".join(pieces)
         header = sink.spell(whole[max(0, whole.rfind(grammar.frame.start[0])) :])
-        if len(header) > _MAX_HEADER:
-            sink.text(grammar.everything.without("".join(pieces)))
-            return False
-        if pieces[-1] not in grammar.frame.body:
+        if pieces[-1] not in grammar.frame.body or len(header) > _MAX_HEADER:
+            text = grammar.everything.without(whole)
+            words = grammar.frame.words.match(text)
+            if words and (src.natural or not src.ended):
+                sink.text(text[words.end() :])
             return False
         for route in grammar.frame.routes:
             found = route.header.search(header)

@@ -112,6 +112,8 @@ class Messages:
     """Markers that end the body."""
     routes: tuple[Route, ...]
     """The first that fits counts; without one the body is text."""
+    words: re.Pattern[str]
+    """What a header is made of, from its beginning; where no body follows, what goes on behind it is text."""
     bare_start: tuple[str, ...] = ()
     """What begins a header where the prompt has already begun the message."""
 
@@ -164,6 +166,7 @@ class Format:
 
 
 T = TypeVar("T")
+_NO_FRAME = Messages(start=(), body=(), end=(), routes=(), words=re.compile(""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +198,7 @@ class Grammar:
         fmt, reasoning = self.fmt, self.reasoning
         blocks = frozenset(fmt.open)
         bare = frozenset(literal for body in fmt.bodies for literal in body.opens) - blocks
-        frame = fmt.messages or Messages(start=(), body=(), end=(), routes=())
+        frame = fmt.messages or _NO_FRAME
         headers = frozenset(frame.start)
         calls = {*blocks, *bare}
         inner = {literal for body in fmt.bodies for literal in body.strays}
