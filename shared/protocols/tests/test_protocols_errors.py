@@ -1,6 +1,10 @@
 """One table for every error; what travels is what was raised."""
 
+import json
+from collections.abc import Callable
+
 import pytest
+from catenary_protocols.apis.error_bodies import anthropic_error, openai_error
 from catenary_protocols.errors import (
     TABLE,
     CapacityError,
@@ -57,3 +61,12 @@ def test_who_is_to_blame_shows_in_the_status() -> None:
     assert kind_of(CapacityError.default_code).status == 503
     assert kind_of("queue_full").status == 429
     assert kind_of(EngineError.default_code).status == 500
+
+
+@pytest.mark.parametrize("body_of", [openai_error, anthropic_error])
+def test_a_body_says_when_it_must_not_be_tried_again(body_of: Callable[[ErrorInfo], bytes]) -> None:
+    said = [
+        json.loads(body_of(ErrorInfo(code="owner_lost", message="gone", retry=retry)))["error"]
+        for retry in (True, False)
+    ]
+    assert [error.get("retry") for error in said] == [None, False]

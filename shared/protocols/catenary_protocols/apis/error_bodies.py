@@ -8,13 +8,17 @@ from catenary_protocols.wire import Wire
 _encode = msgspec.json.Encoder().encode
 
 
-class OpenAIError(msgspec.Struct, frozen=True, kw_only=True):
-    """What went wrong. `param` is the path of the request field, `code` one of the mesh's error codes."""
+class OpenAIError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What went wrong. `param` is the path of the request field, `code` one of the mesh's error codes.
+
+    `retry` is there, and false, when trying again could repeat a side effect: a stream has no header left to say so.
+    """
 
     message: str
     type: str
     param: str | None
     code: str
+    retry: bool = True
 
 
 class OpenAIErrorBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,11 +27,12 @@ class OpenAIErrorBody(msgspec.Struct, frozen=True, kw_only=True):
     error: OpenAIError
 
 
-class AnthropicError(msgspec.Struct, frozen=True, kw_only=True):
-    """What went wrong."""
+class AnthropicError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What went wrong. `retry` as in `OpenAIError`."""
 
     type: str
     message: str
+    retry: bool = True
 
 
 class AnthropicErrorBody(Wire, frozen=True, tag_field="type", tag="error"):
@@ -38,16 +43,18 @@ class AnthropicErrorBody(Wire, frozen=True, tag_field="type", tag="error"):
 
 
 def openai_error(info: ErrorInfo, _request_id: str = "") -> bytes:
-    """`{"error": {"message", "type", "param", "code"}}`."""
+    """`{"error": {"message", "type", "param", "code"}}`, and `"retry": false` where it must not be tried again."""
     kind = kind_of(info.code)
-    error = OpenAIError(message=info.message, type=kind.openai_type, param=info.field or None, code=info.code)
+    error = OpenAIError(
+        message=info.message, type=kind.openai_type, param=info.field or None, code=info.code, retry=info.retry
+    )
     return _encode(OpenAIErrorBody(error=error))
 
 
 def anthropic_error(info: ErrorInfo, request_id: str = "") -> bytes:
     """`{"type": "error", "error": {"type", "message"}, "request_id"}`."""
     kind = kind_of(info.code)
-    error = AnthropicError(type=kind.anthropic_type, message=_anthropic_words(info))
+    error = AnthropicError(type=kind.anthropic_type, message=_anthropic_words(info), retry=info.retry)
     return _encode(AnthropicErrorBody(error=error, request_id=request_id))
 
 
