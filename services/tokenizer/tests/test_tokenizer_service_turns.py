@@ -10,6 +10,7 @@ from catenary_protocols.bus.codec import Decoder, encode
 from catenary_protocols.bus.messages import (
     Attach,
     Attached,
+    Beat,
     CancelPlace,
     CancelTurn,
     CountTokens,
@@ -45,10 +46,12 @@ from catenary_tokenizer_service.service import TokenizerService
 from catenary_tokenizer_service.settings import TokenizerSettings
 from catenary_tokenizer_service.testing import FRONTEND, ROUTER, TOKENIZER, Peers
 from catenary_tokenizers import ModelTokenizer, embedded_path, load
+from nats.aio.msg import Msg
 
 reply: Decoder[TurnTaken | Refused | Attached | TokenCount] = Decoder(
     TurnTaken | Refused | Attached | TokenCount  # type: ignore[arg-type]
 )
+decode_beat = Decoder(Beat)
 TOOL = Tool(name="get_weather", schema='{"type":"object","properties":{"city":{"type":"string"}}}')
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Bergen"}}\n</tool_call>'
 
@@ -266,6 +269,23 @@ async def test_a_client_that_goes_cancels_its_turn_in_the_engine(peers: Peers) -
     await peers.run_of(one.turn.turn_id)
     peers.tell(CancelTurn(turn=one.turn))
     await peers.until(lambda: bool(peers.of(CancelTurn)))
+
+
+async def test_the_log_of_a_turn_is_not_kept_for_the_frontend_that_cancelled_it(peers: Peers) -> None:
+    one = request(peers)
+    named: list[int] = []
+
+    def beat(msg: Msg) -> None:
+        named.append(len(decode_beat(msg.data).turns))
+        peers.changed.set()
+
+    peers.frontend_turns = (LiveTurn(turn_id=one.turn.turn_id, at=TOKENIZER, offset=1),)
+    subject = peers.bus.subjects.to("beat", service="tokenizer", instance=TOKENIZER)
+    await peers.bus.subscribe(subject, beat)
+    await peers.submit(one)
+    await peers.until(lambda: named[-1:] == [1])
+    peers.tell(CancelTurn(turn=one.turn))
+    await peers.until(lambda: named[-1:] == [0])
 
 
 async def test_a_dead_frontend_s_turns_are_cancelled(peers: Peers) -> None:
