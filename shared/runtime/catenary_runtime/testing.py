@@ -151,7 +151,11 @@ class Proxy:
             await asyncio.wait(self._pumps)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", self._server.port)
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", self._server.port)
+        except OSError:  # the broker is away: the client sees a connection that ends at once
+            writer.close()
+            return
         for source, sink in ((reader, back), (there, writer)):
             pump = asyncio.create_task(self._pump(source, sink))
             self._pumps.add(pump)

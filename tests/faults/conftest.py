@@ -1,0 +1,46 @@
+"""One mesh for all faults. Each test gets it whole, and its faults are undone after it."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.faults.stand import Stand, standing
+from tests.faults.turns import Clients
+
+COUNTED = pytest.StashKey[dict[str, int]]()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def clients_of_all(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> AsyncIterator[Clients]:
+    async with standing(tmp_path_factory.mktemp("faults")) as stand:
+        clients = Clients(stand)
+        yield clients
+        runs = stand.letters()
+        request.config.stash[COUNTED] = {
+            "turns": clients.counts.total() - clients.counts["lost silently"],
+            **clients.counts,
+            "lost silently": clients.counts["lost silently"],
+            "calls": len(stand.watch.calls),
+            "calls run": len(runs),
+            "calls run twice": sum(count > 1 for count in runs.values()),
+        }
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def clients(clients_of_all: Clients) -> AsyncIterator[Clients]:
+    yield clients_of_all
+    await clients_of_all.stand.whole()
+
+
+@pytest.fixture
+def stand(clients: Clients) -> Stand:
+    return clients.stand
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    counts = config.stash.get(COUNTED, None)
+    if counts:
+        terminalreporter.write_line("faults: " + ", ".join(f"{count} {what}" for what, count in counts.items()))

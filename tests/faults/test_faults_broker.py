@@ -1,0 +1,79 @@
+"""The broker dies, or one process loses its way to it: no turn is lost, nothing is said twice."""
+
+import asyncio
+
+import pytest
+
+from tests.faults.stand import Stand
+from tests.faults.turns import CALLS, LONG, Clients
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_every_turn_completes_when_the_broker_is_killed_and_comes_back(clients: Clients, stand: Stand) -> None:
+    await clients.truth(LONG)
+    await clients.truth(CALLS)
+    async with clients.turns(LONG, LONG, CALLS) as turns:
+        for turn in turns:
+            await turn.begun(5)
+        await asyncio.to_thread(stand.server.restart)
+        async with clients.turns(LONG) as (new,):
+            for turn, request in zip((*turns, new), (LONG, LONG, CALLS, LONG), strict=True):
+                await clients.same(turn, request)
+
+
+@pytest.mark.parametrize("service", ["worker", "tokenizer", "frontend"])
+async def test_a_delay_shorter_than_the_death_limit_changes_nothing(
+    clients: Clients, stand: Stand, service: str
+) -> None:
+    await clients.truth(LONG)
+    async with clients.turns(LONG) as (turn,):
+        await turn.begun()
+        name = "frontend-1" if service == "frontend" else await stand.watch.holding(service, turn.turn_id)
+        part, before = stand.parts[name], stand.watch.incarnations[name]
+        part.proxy.block()
+        other = next(one for one in stand.parts if one not in {name, "frontend-1"})
+        at = stand.watch.beats[other].sent_at
+        await stand.watch.until("four beats of another", lambda: stand.watch.beats[other].sent_at > at + 0.7)
+        part.proxy.unblock()
+        await clients.same(turn, LONG)
+        assert stand.watch.incarnations[name] == before
+
+
+async def test_the_turns_of_a_worker_that_is_cut_off_go_on_at_the_other(clients: Clients, stand: Stand) -> None:
+    await clients.truth(LONG)
+    async with clients.turns(LONG) as (turn,):
+        await turn.begun()
+        name = await stand.watch.holding("worker", turn.turn_id)
+        before = stand.watch.incarnations[name]
+        stand.parts[name].proxy.block()
+        await clients.same(turn, LONG)
+        stand.parts[name].proxy.unblock()
+        await stand.watch.until("it is back as another", lambda: stand.watch.incarnations[name] > before)
+
+
+async def test_a_turn_whose_owner_is_cut_off_ends_in_a_clear_error_and_is_not_run_on(
+    clients: Clients, stand: Stand
+) -> None:
+    async with clients.turns(LONG) as (turn,):
+        await turn.begun()
+        name = await stand.watch.holding("tokenizer", turn.turn_id)
+        before = stand.watch.incarnations[name]
+        stand.parts[name].proxy.block()
+        await clients.failed(turn, "owner_lost")
+        stand.parts[name].proxy.unblock()
+        await stand.watch.until("it is back as another", lambda: stand.watch.incarnations[name] > before)
+        await stand.watch.until("nobody has the turn", lambda: not stand.watch.holder("", turn.turn_id))
+
+
+async def test_the_turns_of_a_frontend_that_was_cut_off_too_long_end_in_an_error(
+    clients: Clients, stand: Stand
+) -> None:
+    async with clients.turns({**LONG, "max_tokens": 2000}) as (turn,):
+        await turn.begun()
+        await stand.watch.holding("worker", turn.turn_id)
+        proxy = stand.parts["frontend-1"].proxy
+        proxy.block()
+        await stand.watch.until("its turn was dropped", lambda: not stand.watch.holder("worker", turn.turn_id))
+        proxy.unblock()
+        await clients.failed(turn, "cancelled")

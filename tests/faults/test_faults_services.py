@@ -1,0 +1,114 @@
+"""Routers, indexers, executors, tokenizers and frontends that die: what DESIGN's table of services promises."""
+
+import json
+from typing import Any
+
+import pytest
+from catenary_protocols.apis.chat import CHAT
+from catenary_protocols.apis.session import session_of
+from catenary_protocols.bus.codec import Decoder, encode
+from catenary_protocols.bus.messages import Overlap, OverlapQuery
+from catenary_runtime.rendezvous import ranked
+
+from tests.faults.stand import PATIENCE_S, Stand
+from tests.faults.turns import CALLS, LONG, MODEL, Clients
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+_overlap = Decoder(Overlap)
+
+
+def owner_of(request: dict[str, Any]) -> str:
+    """The tokenizer that the frontend asks first."""
+    draft = CHAT.read(json.dumps(request).encode())
+    return ranked(session_of(draft, "", {}), ["tokenizer-1", "tokenizer-2"])[0]
+
+
+async def test_turns_wait_for_the_next_router_when_theirs_dies(clients: Clients, stand: Stand) -> None:
+    await clients.truth(LONG)
+    router = stand.parts[ranked(MODEL, ["router-1", "router-2"])[0]]
+    router.freeze()
+    async with clients.turns(LONG, LONG) as turns:
+        await stand.watch.until("a tokenizer has both", lambda: _live(stand, "tokenizer") == 2)
+        router.kill()
+        for turn in turns:
+            await clients.same(turn, LONG)
+
+
+async def test_without_any_kv_indexer_turns_are_placed_all_the_same(clients: Clients, stand: Stand) -> None:
+    await clients.truth(LONG)
+    async with clients.turns(LONG) as (before,):
+        await before.begun()
+        for name in ("kv-indexer-1", "kv-indexer-2"):
+            stand.parts[name].kill()
+        async with clients.turns(LONG) as (after,):
+            await clients.same(before, LONG)
+            await clients.same(after, LONG)
+    await stand.start_again("kv-indexer-1", "kv-indexer-2")
+    query = encode(OverlapQuery(model=MODEL, block_size=16, hashes=b""))
+    said = _overlap(await stand.bus.request(stand.subjects.to("overlap", model=MODEL), query, within=PATIENCE_S))
+    assert set(said.known) == {"worker-1", "worker-2"}, "a new one asks the workers for what they hold"
+
+
+async def test_calls_wait_while_no_executor_lives_and_are_run_once(clients: Clients, stand: Stand) -> None:
+    await clients.truth(CALLS)
+    for name in ("tool-dispatch-1", "tool-dispatch-2"):
+        stand.parts[name].kill()
+    seen = set(stand.watch.calls)
+    async with clients.turns(CALLS, CALLS) as turns:
+        for turn in turns:
+            await clients.same(turn, CALLS)
+    new = set(stand.watch.calls) - seen
+    assert len(new) == 2
+    await stand.start_again("tool-dispatch-1", "tool-dispatch-2")
+    await stand.watch.until("both have a result", lambda: new <= set(stand.watch.results))
+    assert all(result.error is None for key in new for result in stand.watch.results[key])
+    assert [stand.letters()[key] for key in new] == [1, 1]
+
+
+async def test_a_turn_is_given_to_another_owner_when_the_first_dies_before_its_first_word(
+    clients: Clients, stand: Stand
+) -> None:
+    await clients.truth(LONG)
+    owner = stand.parts[owner_of(LONG)]
+    owner.freeze()
+    async with clients.turns(LONG) as (turn,):
+        await stand.watch.until("the frontend has it", lambda: _live(stand, "frontend-1") == 1)
+        owner.kill()
+        await clients.same(turn, LONG)
+
+
+async def test_a_turn_whose_owner_dies_in_the_middle_ends_in_a_clear_error(clients: Clients, stand: Stand) -> None:
+    truth = await clients.truth(LONG)
+    async with clients.turns(LONG) as (turn,):
+        await turn.begun()
+        stand.parts[owner_of(LONG)].kill()
+        await clients.failed(turn, "owner_lost")
+        answer = await turn.answer()
+        assert truth.text.startswith(answer.text)
+        await stand.watch.until("the worker dropped it", lambda: not stand.watch.holder("worker", turn.turn_id))
+
+
+async def test_after_a_published_call_the_error_says_not_to_try_again(clients: Clients, stand: Stand) -> None:
+    await clients.truth(CALLS)
+    async with clients.turns(CALLS) as (turn,):
+        await stand.watch.until("the call is out", lambda: any(c.turn_id == turn.turn_id for c in calls(stand)))
+        stand.parts[owner_of(CALLS)].kill()
+        await clients.failed(turn, "owner_lost", retry=False)
+
+
+async def test_the_turns_of_a_dead_frontend_are_cancelled_everywhere(clients: Clients, stand: Stand) -> None:
+    async with clients.turns({**LONG, "max_tokens": 20_000}) as (turn,):
+        await turn.begun()
+        stand.parts["frontend-1"].kill()
+        assert (await turn.answer()).error, "the connection broke"
+        await stand.watch.until("nobody has it", lambda: not stand.watch.holder("worker", turn.turn_id))
+    async with clients.turns(LONG, frontend="frontend-2") as (again,):
+        await clients.same(again, LONG)
+
+
+def calls(stand: Stand) -> list[Any]:
+    return list(stand.watch.calls.values())
+
+
+def _live(stand: Stand, name: str) -> int:
+    return sum(len(beat.turns) for one, beat in stand.watch.beats.items() if one.startswith(name))
