@@ -132,8 +132,10 @@ class KvTranslator:
 
     def _unreadable(self, raw: object) -> list[KvEvent]:
         """As good as lost; if it says whose it is and which, the next one is no gap."""
-        number = raw.get("attention_dp_rank") or 0 if isinstance(raw, Mapping) else None
-        if not isinstance(raw, Mapping) or not isinstance(number, int) or not 0 <= number < len(self._ranks):
+        if not isinstance(raw, Mapping):
+            return self.lost()
+        number = raw.get("attention_dp_rank", 0 if len(self._ranks) == 1 else None)
+        if not isinstance(number, int) or not 0 <= number < len(self._ranks):
             return self.lost()
         rank = self._ranks[number]
         if isinstance(raw.get("event_id"), int):
