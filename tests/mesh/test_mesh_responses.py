@@ -78,6 +78,13 @@ async def test_a_tool_loop_goes_on_from_what_the_model_wrote(
     assert second.usage.input_tokens_details.cached_tokens > 0
 
 
+async def test_a_count_is_what_the_turn_then_has(gpt: openai.AsyncOpenAI) -> None:
+    count = await gpt.responses.input_tokens.count(**ASK, instructions="Be brief.")
+    answer = await gpt.responses.create(**ASK, instructions="Be brief.")
+    assert answer.usage is not None
+    assert count.input_tokens == answer.usage.input_tokens
+
+
 async def test_a_call_reaches_the_client_while_the_model_goes_on(paced_mesh: RunningMesh) -> None:
     async with paced_mesh.bus() as bus, client_of(paced_mesh) as gpt:
         script = Script(bus, paced_mesh.workers, "early-call")
@@ -134,7 +141,7 @@ async def test_a_conversation_that_is_too_long_is_shortened_when_asked(gpt: open
     long: dict[str, Any] = {"model": MODEL, "input": turns, "max_output_tokens": 8}
     with pytest.raises(openai.BadRequestError) as caught:
         await gpt.responses.create(**long)
-    assert caught.value.code == "context_length_exceeded"
+    assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "input")
     answer = await gpt.responses.create(**long, truncation="auto")
     assert answer.usage is not None
     assert context // 2 < answer.usage.input_tokens < context

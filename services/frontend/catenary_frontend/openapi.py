@@ -24,7 +24,7 @@ from catenary_protocols.apis.messages.answer import (
 from catenary_protocols.apis.messages.blocks import BLOCKS
 from catenary_protocols.apis.messages.request import CountRequest, MessagesRequest
 from catenary_protocols.apis.models import AnthropicModel, AnthropicModels, OpenAIModel, OpenAIModels
-from catenary_protocols.apis.responses.answer import DeletedResponse, ItemList, StreamEvent
+from catenary_protocols.apis.responses.answer import DeletedResponse, InputTokens, ItemList, StreamEvent
 from catenary_protocols.apis.responses.answer import Response as ResponseObject
 from catenary_protocols.apis.responses.request import ITEMS, TOOLS, ResponsesRequest
 from catenary_protocols.apis.tokens import DetokenizeAnswer, DetokenizeRequest, TokenizeAnswer, TokenizeRequest
@@ -46,6 +46,7 @@ _TYPES = (
     ResponseObject,
     StreamEvent,
     DeletedResponse,
+    InputTokens,
     ItemList,
     *dict.fromkeys((*ITEMS.values(), *TOOLS.values())),
     MessagesRequest,
@@ -106,6 +107,7 @@ DETOKENIZE_OPERATION = _operation(DetokenizeRequest, (DetokenizeAnswer,), (), Op
 RESPONSES_OPERATION = _operation(ResponsesRequest, (ResponseObject,), (StreamEvent,), OpenAIErrorBody)
 RESPONSE_OPERATION = _operation(None, (ResponseObject,), (StreamEvent,), OpenAIErrorBody)
 DELETE_RESPONSE_OPERATION = _operation(None, (DeletedResponse,), (), OpenAIErrorBody)
+INPUT_TOKENS_OPERATION = _operation(ResponsesRequest, (InputTokens,), (), OpenAIErrorBody)
 INPUT_ITEMS_OPERATION = _operation(None, (ItemList,), (), OpenAIErrorBody)
 MESSAGES_OPERATION = _operation(MessagesRequest, (MessagesAnswer,), _MESSAGE_EVENTS, AnthropicErrorBody)
 COUNT_OPERATION = _operation(CountRequest, (TokenCountAnswer,), (), AnthropicErrorBody)

@@ -196,6 +196,8 @@ def test_options_reach_the_turn() -> None:
         ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"background": True}, "background"),
+        ({"conversation": "conv_1"}, "conversation"),
+        ({"prompt": {"id": "pmpt_1"}}, "prompt"),
         ({"top_logprobs": 2}, "top_logprobs"),
     ],
 )
@@ -209,7 +211,7 @@ def test_images_are_passed_on() -> None:
     content = [{"type": "input_image", "image_url": "data:image/png;base64,xx", "detail": "low"}]
     (message,) = draft_of(input=[{"role": "user", "content": content}]).conversation.messages
     assert isinstance(message, UserMessage)
-    assert message.parts == (ImagePart(url="data:image/png;base64,xx", detail="low"),)
+    assert message.parts == (ImagePart(url="data:image/png;base64,xx", detail="low", field="input[0].content[0]"),)
 
 
 def test_a_response_goes_on_from_another() -> None:

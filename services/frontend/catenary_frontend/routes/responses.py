@@ -15,7 +15,8 @@ from catenary_protocols.apis.responses import (
     told_again,
     with_ids,
 )
-from catenary_protocols.apis.responses.answer import DeletedResponse
+from catenary_protocols.apis.responses.answer import DeletedResponse, InputTokens
+from catenary_protocols.apis.session import session_of
 from catenary_protocols.bus.messages import TurnRequest
 from catenary_protocols.errors import RequestError
 from fastapi import FastAPI
@@ -23,16 +24,19 @@ from msgspec.json import encode
 from starlette.requests import Request
 from starlette.responses import Response
 
+from catenary_frontend.body import read_body
+from catenary_frontend.counting import count_tokens
 from catenary_frontend.edge import Edge
 from catenary_frontend.exchange import Keep
 from catenary_frontend.openapi import (
     DELETE_RESPONSE_OPERATION,
     INPUT_ITEMS_OPERATION,
+    INPUT_TOKENS_OPERATION,
     RESPONSE_OPERATION,
     RESPONSES_OPERATION,
 )
 from catenary_frontend.opening import Asked, Opening, Running
-from catenary_frontend.routes.turns import Endpoint, TurnResponse, turn_endpoint
+from catenary_frontend.routes.turns import Endpoint, TurnResponse, check, turn_endpoint
 
 _ONE = PATH + "/{response_id}"
 _LONGEST_PAGE = 100
@@ -70,11 +74,25 @@ def add_responses(api: FastAPI, edge: Edge) -> None:
     responses = responses_api(edge.sealer)
     for path, endpoint, method, operation in (
         (PATH, turn_endpoint(responses, edge, Kept(edge)), "POST", RESPONSES_OPERATION),
+        (f"{PATH}/input_tokens", _count(responses, edge), "POST", INPUT_TOKENS_OPERATION),
         (_ONE, _get(responses, edge), "GET", RESPONSE_OPERATION),
         (_ONE, _delete(edge), "DELETE", DELETE_RESPONSE_OPERATION),
         (f"{_ONE}/input_items", _input_items(edge), "GET", INPUT_ITEMS_OPERATION),
     ):
         api.add_api_route(path, endpoint, methods=[method], openapi_extra=operation)
+
+
+def _count(api: Api[ResponsesDraft], edge: Edge) -> Endpoint:
+    memory = Kept(edge)
+
+    async def endpoint(request: Request) -> Response:
+        tenant = edge.keys.tenant_of(request.headers)
+        draft = await memory.recall(api.read(await read_body(request, edge.settings.max_body_bytes)), tenant)
+        session = session_of(draft, tenant, request.headers)
+        tokens = await count_tokens(edge, check(draft, edge).model, draft.conversation, session)
+        return _json(encode(InputTokens(input_tokens=tokens)))
+
+    return endpoint
 
 
 def _get(api: Api[ResponsesDraft], edge: Edge) -> Endpoint:

@@ -3,8 +3,8 @@
 from functools import partial
 
 from catenary_protocols.apis.api import Api
-from catenary_protocols.apis.error_bodies import openai_error
 from catenary_protocols.apis.responses.encoder import PREFIX, ResponsesEncoder
+from catenary_protocols.apis.responses.failures import refusal_of
 from catenary_protocols.apis.responses.items import page_of, with_ids
 from catenary_protocols.apis.responses.read import ResponsesDraft, continued, read_responses
 from catenary_protocols.apis.responses.retelling import told_again
@@ -32,6 +32,6 @@ def responses_api(sealed: Sealed) -> Api[ResponsesDraft]:
         path=PATH,
         read=partial(read_responses, sealed=sealed),
         encoder=ResponsesEncoder,
-        error=openai_error,
+        error=refusal_of,
         in_stream=frozenset({"context_length_exceeded"}),
     )

@@ -166,6 +166,12 @@ class DeletedResponse(Struct, frozen=True, kw_only=True, tag_field="object", tag
     deleted: Literal[True] = True
 
 
+class InputTokens(Struct, frozen=True, kw_only=True, tag_field="object", tag="response.input_tokens"):
+    """Exact length of a prompt, in tokens."""
+
+    input_tokens: int
+
+
 class ItemList(Struct, frozen=True, kw_only=True, tag_field="object", tag="list"):
     """A page of input items."""
 

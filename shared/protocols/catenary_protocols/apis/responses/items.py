@@ -178,7 +178,7 @@ def _part(content: Content, path: str) -> TextPart | ImagePart | None:
         case "input_image":
             if not content.image_url:
                 raise wrong(path, "files are not kept here; send the image as `image_url`", code="unsupported")
-            return ImagePart(url=content.image_url, detail=content.detail or "")
+            return ImagePart(url=content.image_url, detail=content.detail or "", field=path)
         case "input_file":
             raise wrong(path, "files cannot be read; send their text", code="unsupported")
         case _:

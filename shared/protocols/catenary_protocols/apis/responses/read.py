@@ -95,6 +95,9 @@ def _refuse_unsupported(request: ResponsesRequest) -> None:
     """Refuse what would change the answer if it were ignored."""
     if not request.model:
         raise wrong("model", "must name a model")
+    for name in ("conversation", "prompt"):
+        if getattr(request, name):
+            raise wrong(name, "is not kept here; send `input`, or `previous_response_id`", code="unsupported")
     if request.background:
         raise wrong("background", "responses are not made in the background", code="unsupported")
     if request.top_logprobs or "message.output_text.logprobs" in (request.include or ()):
