@@ -69,10 +69,11 @@ async def test_a_turn_in_flight_is_finished_when_the_mesh_is_told_to_stop(tmp_pa
             events = []
             async with client.stream("POST", "/v1/chat/completions", json={**LONG, "stream": True}) as answer:
                 async for line in answer.aiter_lines():
-                    if line.startswith("data: "):
-                        events.append(line)
+                    if not line.startswith("data: "):
+                        continue
+                    events.append(line)
                     if len(events) == 10:
-                        mesh.launcher.send_signal(signal.SIGTERM)
+                        mesh.launcher.send_signal(signal.SIGTERM)  # once: a second one kills
             assert events[-1] == "data: [DONE]"
         assert await asyncio.to_thread(mesh.launcher.wait, PATIENCE_S) == 0
         assert not (mesh.data_dir / "mesh.json").exists()
