@@ -189,7 +189,7 @@ async def test_a_client_that_leaves_cancels_its_turn(stand: Stand, tokenizer: Sc
         (
             b'{"model":"org/m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}]}',
             400,
-            "messages[0].content",
+            "messages[0].content[0]",
         ),
         (b" " * (7 * 1024 * 1024 + 1), 413, None),
     ],

@@ -172,7 +172,7 @@ BAD: list[tuple[dict[str, Any], int, str, str]] = [
         {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "x"}}]}]},
         400,
         "invalid_request_error",
-        "images",
+        "messages[0].content[0]",
     ),
 ]
 

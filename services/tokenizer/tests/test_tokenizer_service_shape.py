@@ -57,7 +57,7 @@ def test_results_stand_in_the_order_of_their_calls() -> None:
 
 
 def test_images_leave_a_mark_each_and_go_beside_the_prompt() -> None:
-    chart = ImagePart(url="data:image/png;base64,AAAA")
+    chart = ImagePart(url="data:image/png;base64,AAAA", field="messages[0].content[1]")
     shown = UserMessage(parts=(TextPart(text="See"), chart))
     result = ToolMessage(call_id="c", parts=(TextPart(text="chart:"), chart), is_error=True)
     one = conversation(shown, result)
@@ -68,7 +68,7 @@ def test_images_leave_a_mark_each_and_go_beside_the_prompt() -> None:
     assert images_of(one, seen=True) == (chart.url, chart.url)
     with pytest.raises(RequestError) as caught:
         images_of(conversation(user("Hi"), shown), seen=False)
-    assert caught.value.field == "messages[1].content"
+    assert caught.value.field == chart.field
 
 
 def test_other_images_make_other_blocks() -> None:

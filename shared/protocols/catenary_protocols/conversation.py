@@ -4,6 +4,7 @@ Parts of an assistant message stand in the order in which the model wrote them: 
 JSON that belongs to others (tool schemas, call arguments) stays JSON *text*: nothing past the boundary is a dict.
 """
 
+from collections.abc import Iterator
 from typing import Literal
 
 from catenary_protocols.wire import Wire
@@ -16,10 +17,15 @@ class TextPart(Wire, frozen=True, tag="text"):
 
 
 class ImagePart(Wire, frozen=True, tag="image"):
-    """An image, by URL or inline (`data:` URL)."""
+    """An image, by URL or inline (`data:` URL).
+
+    Attributes:
+        field: where in the request it stands, for an error that names it.
+    """
 
     url: str
     detail: str = ""
+    field: str = ""
 
 
 class ReasoningPart(Wire, frozen=True, tag="reasoning"):
@@ -119,6 +125,12 @@ class Conversation(Wire, frozen=True):
     def plain(self) -> bool:
         """It is a prompt, not messages."""
         return bool(self.text or self.ids)
+
+    def images(self) -> Iterator[ImagePart]:
+        """Its images, in order."""
+        for message in self.messages:
+            if isinstance(message, UserMessage | ToolMessage):
+                yield from (part for part in message.parts if isinstance(part, ImagePart))
 
 
 class Sampling(Wire, frozen=True):

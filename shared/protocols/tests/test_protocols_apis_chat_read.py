@@ -180,7 +180,13 @@ def test_messages_in_every_shape_become_one_conversation() -> None:
     assert draft.conversation.messages == (
         SystemMessage(parts=(TextPart(text="be brief"),)),
         SystemMessage(parts=(TextPart(text="and kind"),)),
-        UserMessage(parts=(TextPart(text="one"), ImagePart(url="http://x/y.png", detail="low")), name="ann"),
+        UserMessage(
+            parts=(
+                TextPart(text="one"),
+                ImagePart(url="http://x/y.png", detail="low", field="messages[2].content[1]"),
+            ),
+            name="ann",
+        ),
         AssistantMessage(parts=(ReasoningPart(text="hm"), CallPart(id="c1", name="tide", arguments='{"p": 1}'))),
         ToolMessage(call_id="c1", parts=(TextPart(text="2.1 m"),), name="tide"),
         ToolMessage(call_id="c1", parts=(TextPart(text=""),), name="tide"),

@@ -143,8 +143,14 @@ def test_images_of_users_and_of_tools() -> None:
     linked = {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}
     result = {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "chart:"}, inline]}
     assert messages({"role": "user", "content": [result, linked]}) == (
-        ToolMessage(call_id="c1", parts=(TextPart(text="chart:"), ImagePart(url="data:image/png;base64,AAAA"))),
-        UserMessage(parts=(ImagePart(url="https://example.org/a.png"),)),
+        ToolMessage(
+            call_id="c1",
+            parts=(
+                TextPart(text="chart:"),
+                ImagePart(url="data:image/png;base64,AAAA", field="messages[0].content[0].content[1]"),
+            ),
+        ),
+        UserMessage(parts=(ImagePart(url="https://example.org/a.png", field="messages[0].content[1]"),)),
     )
     upload = {"type": "image", "source": {"type": "file", "file_id": "f"}}
     assert refused(messages=[{"role": "user", "content": [upload]}]) == ("unsupported", "messages[0].content[0].source")

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import structlog
 from catenary_protocols.apis.api import Api, Draft
+from catenary_protocols.apis.reading import wrong
 from catenary_protocols.bus.messages import ModelCard
-from catenary_protocols.conversation import ImagePart, ToolMessage, UserMessage
-from catenary_protocols.errors import CapacityError, CatenaryError, RequestError
+from catenary_protocols.errors import CapacityError, CatenaryError
 from msgspec import structs
 from starlette.requests import Request
 from starlette.responses import Response
@@ -54,11 +54,9 @@ def check(draft: Draft, edge: Edge) -> ModelCard:
     card = edge.catalog.find(draft.model)
     if edge.health.stopping:
         raise CapacityError("this frontend is shutting down", code="draining", retry_after=1)
-    for place, message in enumerate(() if card.images else draft.conversation.messages):
-        if isinstance(message, UserMessage | ToolMessage) and any(isinstance(p, ImagePart) for p in message.parts):
-            raise RequestError(
-                f"model {card.model!r} cannot see images", code="unsupported", field=f"messages[{place}].content"
-            )
+    image = None if card.images else next(draft.conversation.images(), None)
+    if image is not None:
+        raise wrong(image.field, f"model {card.model!r} cannot see images", code="unsupported")
     return card
 
 

@@ -2,19 +2,16 @@
 
 from hashlib import blake2b
 
-from catenary_protocols.conversation import Conversation, ImagePart, ToolMessage, UserMessage
+from catenary_protocols.conversation import Conversation
 from catenary_protocols.errors import RequestError
 
 
 def images_of(conversation: Conversation, *, seen: bool) -> tuple[str, ...]:
     """URLs in the order of the prompt's marks; raises `RequestError` for a model that has never `seen` one."""
-    found: list[str] = []
-    for at, message in enumerate(conversation.messages):
-        if isinstance(message, UserMessage | ToolMessage):
-            found += [part.url for part in message.parts if isinstance(part, ImagePart)]
-            if found and not seen:
-                raise RequestError("this model takes no images", code="unsupported", field=f"messages[{at}].content")
-    return tuple(found)
+    found = list(conversation.images())
+    if found and not seen:
+        raise RequestError("this model takes no images", code="unsupported", field=found[0].field)
+    return tuple(image.url for image in found)
 
 
 def salt_with(images: tuple[str, ...], salt: str) -> str:

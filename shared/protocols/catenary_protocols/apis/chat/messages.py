@@ -31,22 +31,23 @@ def read_messages(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
     """The conversation's messages, in order. A result without a name gets that of the call it answers."""
     names: dict[str, str] = {}
     out: list[Message] = []
-    for message in messages:
+    for at, message in enumerate(messages):
+        path = f"messages[{at}].content"
         match message:
             case SystemChat() | DeveloperChat():
                 out.append(SystemMessage(parts=_texts(message.content)))
             case UserChat():
-                out.append(UserMessage(parts=_parts(message.content), name=message.name or ""))
+                out.append(UserMessage(parts=_parts(message.content, path), name=message.name or ""))
             case AssistantChat():
                 said = _assistant(message)
                 names.update((part.id, part.name) for part in said.parts if isinstance(part, CallPart))
                 out.append(said)
             case FunctionChat():
-                out.append(ToolMessage(call_id="", parts=_parts(message.content or ""), name=message.name))
+                out.append(ToolMessage(call_id="", parts=_parts(message.content or "", path), name=message.name))
             case _:
                 id_ = message.tool_call_id
                 name = message.name or names.get(id_, "")
-                out.append(ToolMessage(call_id=id_, parts=_parts(message.content or ""), name=name))
+                out.append(ToolMessage(call_id=id_, parts=_parts(message.content or "", path), name=name))
     return tuple(out)
 
 
@@ -56,14 +57,14 @@ def _texts(content: str | list[TextBlock]) -> tuple[TextPart, ...]:
     return tuple(TextPart(text=block.text) for block in content)
 
 
-def _parts(content: str | list[TextBlock | ImageBlock]) -> tuple[TextPart | ImagePart, ...]:
+def _parts(content: str | list[TextBlock | ImageBlock], path: str) -> tuple[TextPart | ImagePart, ...]:
     if isinstance(content, str):
         return (TextPart(text=content),)
     return tuple(
         TextPart(text=block.text)
         if isinstance(block, TextBlock)
-        else ImagePart(url=block.image_url.url, detail=block.image_url.detail or "")
-        for block in content
+        else ImagePart(url=block.image_url.url, detail=block.image_url.detail or "", field=f"{path}[{place}]")
+        for place, block in enumerate(content)
     )
 
 

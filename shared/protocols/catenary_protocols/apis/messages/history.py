@@ -162,9 +162,9 @@ class History:
 def _image(block: ImageParam, path: str) -> ImagePart:
     match block.source:
         case Base64Source():
-            return ImagePart(url=f"data:{block.source.media_type};base64,{block.source.data}")
+            return ImagePart(url=f"data:{block.source.media_type};base64,{block.source.data}", field=path)
         case UrlSource():
-            return ImagePart(url=block.source.url)
+            return ImagePart(url=block.source.url, field=path)
         case _:
             raise wrong(f"{path}.source", "no files are kept here; send the image itself", code="unsupported")
 
