@@ -1,9 +1,12 @@
 """What goes wrong and does not show: a client that leaves, a worker that dies, a launcher that is told to stop."""
 
 import asyncio
+import json
 import os
 import select
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +58,6 @@ async def test_a_worker_that_is_killed_loses_no_token(paced_mesh: RunningMesh, t
                     events.append(line)
                     if len(events) == 40:
                         os.kill(mesh.pid(before["x-catenary-worker"]), signal.SIGKILL)
-            import json
-
             parsed = [json.loads(one[6:]) for one in events if one.startswith("data: {")]
             text = "".join(c["delta"].get("content") or "" for one in parsed for c in one["choices"])
             assert text == whole
@@ -110,9 +111,6 @@ async def is_ready(admin: httpx.AsyncClient, url: str) -> bool:
 
 @pytest.mark.parametrize("flags", [["--workers", "0"], ["--nats", "nats://127.0.0.1:1"], ["--config", "absent.toml"]])
 def test_a_mesh_that_cannot_start_says_why(tmp_path: Path, flags: list[str]) -> None:
-    import subprocess
-    import sys
-
     command = [sys.executable, "-m", "catenary_cli", "up", "--port", "0", "--data-dir", str(tmp_path), *flags]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode in {1, 2}
