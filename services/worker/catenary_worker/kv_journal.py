@@ -1,14 +1,16 @@
 """The worker's KV events, numbered, and what a kv-indexer that missed some may ask for.
 
-The rule: each event of a rank gets the next number, for good. The last ones can be repeated from a ring; when they are
-gone, a snapshot tells all that is published as of one number, in pages cut from a picture that stands still. An
-incarnation that kept its cache (it was only cut off) goes on counting, so that a receiver who knows nothing of it sees
-a gap and asks; one that begins empty begins with number 1.
+The rule: each event of a rank gets the next number, for good; no message is longer than `MESSAGE_BYTES`. The last
+events can be repeated from a ring; when they are gone, a snapshot tells all that is published as of one number, in
+pages cut from a picture that stands still. An incarnation that kept its cache (it was only cut off) goes on counting,
+so that a receiver who knows nothing of it sees a gap and asks; one that begins empty begins with number 1.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
+import msgspec
 from catenary_protocols.bus.messages import (
     KvCleared,
     KvEvent,
@@ -27,7 +29,9 @@ MESSAGE_BYTES = 900_000
 """Most of one answer; the broker's own limit is higher, but a message that large would hold up the rest."""
 PICTURES = 4
 """Snapshots kept, so that several kv-indexers can page through theirs at once."""
+HASH_BYTES = 8
 _EVENT_BYTES = 48
+Event = TypeVar("Event", bound=KvEvent)
 
 
 class _Rank:
@@ -108,12 +112,16 @@ class KvJournal:
         return tuple(rank.mirror for rank in self._ranks)
 
     def feed(self, events: Sequence[EngineEvent]) -> list[KvEvents]:
-        """Messages to publish for the events of one step, one for each rank that has something to say."""
+        """Messages to publish for the events of one step, for each rank that has something to say."""
         by_rank: dict[int, list[KvEvent]] = {}
         for event in events:
-            by_rank.setdefault(event.rank, []).extend(self._ranks[event.rank].mirror.apply(event))
+            told = by_rank.setdefault(event.rank, [])
+            for one in self._ranks[event.rank].mirror.apply(event):
+                told += _cut(one)
         return [
-            self._message(rank, self._ranks[rank].number(told), tuple(told)) for rank, told in by_rank.items() if told
+            self._message(rank, self._ranks[rank].number(part), part)
+            for rank, told in by_rank.items()
+            for part in _parts(told)
         ]
 
     def answer(self, query: KvReplay | SnapshotQuery) -> KvEvents | SnapshotPage | None:
@@ -155,16 +163,36 @@ def _size(event: KvEvent) -> int:
     return _EVENT_BYTES + (0 if isinstance(event, KvCleared) else len(event.hashes))
 
 
+def _cut(event: KvEvent) -> Iterator[KvEvent]:
+    """An event as events that each fit into a message."""
+    if _size(event) <= MESSAGE_BYTES or isinstance(event, KvCleared):
+        yield event
+        return
+    most = (MESSAGE_BYTES - _EVENT_BYTES) // HASH_BYTES * HASH_BYTES
+    for at in range(0, len(event.hashes), most):
+        hashes = event.hashes[at : at + most]
+        if at and isinstance(event, KvStored):
+            parent = int.from_bytes(event.hashes[at - HASH_BYTES : at], "little")
+            yield msgspec.structs.replace(event, hashes=hashes, parent=parent)
+        else:
+            yield msgspec.structs.replace(event, hashes=hashes)
+
+
+def _parts(events: Iterable[Event]) -> Iterator[tuple[Event, ...]]:
+    """Events as many to a part as fit into a message; no part is empty."""
+    part: list[Event] = []
+    size = 0
+    for event in events:
+        if part and size + _size(event) > MESSAGE_BYTES:
+            yield tuple(part)
+            part, size = [], 0
+        part.append(event)
+        size += _size(event)
+    if part:
+        yield tuple(part)
+
+
 def _pages(mirror: Mirror) -> list[tuple[KvStored, ...]]:
     """The picture, cut into pages that fit into messages; at least one, be it empty."""
-    pages: list[tuple[KvStored, ...]] = []
-    page: list[KvStored] = []
-    size = 0
-    for chain in mirror.chains():
-        if page and size + _size(chain) > MESSAGE_BYTES:
-            pages.append(tuple(page))
-            page, size = [], 0
-        page.append(chain)
-        size += _size(chain)
-    pages.append(tuple(page))
-    return pages
+    chains = (part for chain in mirror.chains() for part in _cut(chain) if isinstance(part, KvStored))
+    return list(_parts(chains)) or [()]

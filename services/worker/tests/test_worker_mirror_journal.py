@@ -4,6 +4,7 @@ from array import array
 from collections.abc import Sequence
 
 import pytest
+from catenary_protocols.bus.codec import encode
 from catenary_protocols.bus.messages import (
     KvCleared,
     KvEvent,
@@ -22,6 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 SIZE = 4
+MAX_PAYLOAD = 1024 * 1024
 
 
 def journal(**more: int) -> KvJournal:
@@ -188,3 +190,24 @@ def test_replay_and_snapshot_both_lead_to_the_present(script: list[tuple[str, in
         folded ^= one
     assert book.digest == (folded,)
     assert not any(isinstance(event, KvRemoved) and not event.hashes for event in log)
+
+
+def test_a_batch_too_large_for_a_message_is_split_without_a_gap() -> None:
+    apart, chain = 40_000, 120_000
+    book = journal()
+    events: list[EngineEvent] = [stored(None, name) for name in range(1, apart + 1)]
+    events.append(stored(None, *range(apart + 1, apart + chain + 1)))
+    messages = book.feed(events)
+    assert max(len(encode(message)) for message in messages) <= MAX_PAYLOAD
+    numbers = [message.first + at for message in messages for at in range(len(message.events))]
+    assert numbers == list(range(1, book.last[0] + 1))
+    held: set[int] = set()
+    for message in messages:
+        fold(message.events, held)
+    assert len(held) == apart + chain
+    assert snapshot(book) == (book.last[0], held)
+    removed = book.feed([Removed(hashes=tuple(range(apart + 1, apart + chain + 1)))])
+    assert max(len(encode(message)) for message in removed) <= MAX_PAYLOAD
+    for message in removed:
+        fold(message.events, held)
+    assert len(held) == apart
