@@ -6,7 +6,6 @@ reaches but the broker's, hears all beats, calls and results; tests wait for wha
 
 import asyncio
 import json
-import os
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -24,6 +23,7 @@ from catenary_runtime.testing import NatsServer, Process, Proxy, free_tcp_port, 
 from nats.aio.msg import Msg
 
 PATIENCE_S = 30.0
+READY_S = 100.0
 MODULES = {
     "worker": "catenary_worker",
     "tokenizer": "catenary_tokenizer_service",
@@ -87,9 +87,9 @@ class Watch:
     def heard(self) -> None:
         self._news.set()
 
-    async def until(self, what: str, told: Callable[[], bool]) -> None:
+    async def until(self, what: str, told: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(within_s):
                 while not told():
                     self._news.clear()
                     await self._news.wait()
@@ -159,7 +159,7 @@ class Stand:
         own = {
             "worker": ["--engine-options", json.dumps({"time_scale": time_scale}), "--sim-script=true"],
             "tool-dispatch": ["--registry", str(registry)],
-            "frontend": ["--heartbeat-s=1"],
+            "frontend": ["--heartbeat-s=1", "--drain-s=3"],
         }
         for service in MODULES:
             for number in (1, 2):
@@ -199,6 +199,7 @@ class Stand:
         await self.watch.until(
             "everything is ready and no turn is left",
             lambda: all(self.watch.ready(name) and not self.watch.beats[name].turns for name in self.parts),
+            READY_S,
         )
 
     async def stop(self) -> dict[str, int]:
@@ -206,15 +207,15 @@ class Stand:
         codes = {}
         for part in reversed(self.parts.values()):
             codes[part.name] = await asyncio.to_thread(part.process.stop)
-            await part.proxy.close()
-        await self.bus.close()
         return codes
 
-    def kill(self) -> None:
-        """Whatever still runs."""
+    async def end(self) -> None:
+        """Whatever still runs, at once."""
+        await self.bus.close()
         for part in self.parts.values():
             if part.alive:
-                os.kill(part.process.pid, signal.SIGKILL)
+                part.kill()
+            await part.proxy.close()
 
     def client(self, frontend: str = "frontend-1") -> httpx.AsyncClient:
         limits = httpx.Limits(max_connections=None)
@@ -237,5 +238,5 @@ async def standing(folder: Path, time_scale: float = 1.0) -> AsyncIterator[Stand
         codes = await stand.stop()
         assert set(codes.values()) == {0}, codes
     finally:
-        stand.kill()
+        await stand.end()
         server.kill()

@@ -7,7 +7,7 @@ import pytest
 from tests.faults.stand import Stand
 from tests.faults.turns import CALLS, LONG, Clients
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(150)]
 
 
 async def test_every_turn_completes_when_the_broker_is_killed_and_comes_back(clients: Clients, stand: Stand) -> None:

@@ -13,7 +13,7 @@ from catenary_runtime.rendezvous import ranked
 from tests.faults.stand import PATIENCE_S, Stand
 from tests.faults.turns import CALLS, LONG, MODEL, Clients
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(150)]
 _overlap = Decoder(Overlap)
 
 

@@ -5,7 +5,7 @@ import pytest
 from tests.faults.stand import Stand
 from tests.faults.turns import CALLS, LONG, Clients
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(150)]
 
 
 async def test_the_turns_of_a_killed_worker_go_on_at_the_other(clients: Clients, stand: Stand) -> None:

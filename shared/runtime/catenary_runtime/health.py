@@ -13,6 +13,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 Check = Callable[[], tuple[bool, str]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+LAST_BYTES_S = 2
+"""How long a service that ends waits for clients to read what was written; one that never reads holds up nothing."""
 PATHS = frozenset({"/health", "/ready", "/metrics", "/health/live", "/health/ready"})
 
 
@@ -88,6 +90,7 @@ def server_for(app: Any, host: str, port: int, **options: Any) -> EmbeddedServer
         lifespan="off",
         ws="none",
         timeout_keep_alive=120,
+        timeout_graceful_shutdown=LAST_BYTES_S,
         **options,
     )
     return EmbeddedServer(config)
