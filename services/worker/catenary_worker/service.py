@@ -80,6 +80,7 @@ class WorkerService(Service[WorkerSettings]):
         except EngineError as error:
             self.phase["engine"] = "failed"
             self.runner.give_up(ErrorInfo(code="worker_lost", message=error.message))
+            await engine.stop()
             raise
 
     async def _load(self) -> tuple[Engine, KvPublisher]:

@@ -358,6 +358,13 @@ async def test_blocks_of_salted_turns_stay_out_of_the_index(version: Version) ->
             assert seen.stored[0].tokens[:32] == ids(96, seed=5)[:32]
 
 
+async def test_events_come_though_iterations_are_slow_and_no_other_request_follows(gpu: StandIn) -> None:
+    async with running(engine()) as seen:
+        gpu.pauses = 0.06
+        await seen.until_end(seen.submit(turn(prompt=ids(62), max_tokens=4)))
+        await seen.until_stored(64)
+
+
 async def test_a_lost_event_clears_what_is_known(gpu: StandIn) -> None:
     async with running(engine()) as seen:
         await seen.until_end(seen.submit(turn("a", prompt=ids(96))))

@@ -1,7 +1,8 @@
 """KV events and statistics, fetched while the engine has something to do.
 
 Both come only with iterations, so an idle engine is left in peace. Before the first request the engine has neither
-(and fails if asked), and an older version's stream is over whenever it was quiet: each round asks anew.
+(and fails if asked). An older version's stream is over for good whenever it was quiet for a moment, until the next
+request comes or somebody says that it is not: each round does.
 """
 
 import asyncio
@@ -62,6 +63,8 @@ async def told(fetch: Callable[..., Any], wait_s: float) -> AsyncIterator[list[o
     """
     with foreign("told of itself"):
         stream = aiter(fetch(timeout=wait_s))
+        if hasattr(stream, "mark_undone"):
+            stream.mark_undone()
         while True:
             async with asyncio.timeout(wait_s + PATIENCE_S):
                 item = await anext(stream, None)

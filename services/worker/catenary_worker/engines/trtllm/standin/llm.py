@@ -40,6 +40,7 @@ class StandIn:
         reuses: block reuse works with this model.
         block_size: that the model insists on; 0 leaves it as configured.
         stalls: statistics never come.
+        pauses: an iteration takes so many seconds.
         log: what happened, in order.
         made: every `LLM`.
     """
@@ -54,6 +55,7 @@ class StandIn:
     reuses: bool = True
     block_size: int = 0
     stalls: bool = False
+    pauses: float = 0.0
     hangs: bool = False
     log: list[str] = field(default_factory=list)
     made: "list[Llm]" = field(default_factory=list)
@@ -130,7 +132,7 @@ class Llm:
         sampling.end_id = -7  # the original writes into what it was given, too
         self.core.submit(turn, time.time())
         for kind in self._told:
-            self._streams.setdefault(kind, Stream()).done = False
+            self._streams.setdefault(kind, Stream()).mark_undone()
         if self._running is None:
             self._running = asyncio.get_running_loop().create_task(self._run())
         return result
@@ -149,7 +151,7 @@ class Llm:
 
     async def _run(self) -> None:
         while self.core.live:
-            await asyncio.sleep(0)
+            await asyncio.sleep(self.gpu.pauses)
             step, _ = self.core.step(time.time())
             self._publish(step)
             for delta in step.deltas:

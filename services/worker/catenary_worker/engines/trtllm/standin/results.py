@@ -66,6 +66,10 @@ class Stream:
         self._timeout = timeout
         return self
 
+    def mark_undone(self) -> None:
+        """It goes on."""
+        self.done = False
+
     def __aiter__(self) -> "Stream":
         return self
 
