@@ -4,11 +4,12 @@ from catenary_protocols.bus.codec import Decoder, encode
 from catenary_protocols.bus.messages import CountTokens, Detokenize, Refused, TokenCount, TokenText
 from catenary_protocols.conversation import Conversation
 from catenary_protocols.errors import CapacityError, RequestError, TransportError
+from catenary_runtime.bus import LONGEST_MESSAGE
 from catenary_runtime.rendezvous import pick
 
 from catenary_frontend.core.resubmit import nobody
 from catenary_frontend.edge import Edge
-from catenary_frontend.owners import ASK_ANOTHER, LONGEST_MESSAGE
+from catenary_frontend.owners import ASK_ANOTHER
 
 _answer: Decoder[TokenCount | TokenText | Refused] = Decoder(TokenCount | TokenText | Refused)  # type: ignore[arg-type]  # a union
 ANSWER_S = 5.0

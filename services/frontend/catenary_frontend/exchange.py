@@ -1,7 +1,7 @@
 """One turn and the HTTP answer it becomes, streamed or whole.
 
-A stream's status line is held until the mesh has taken or refused the turn, and no longer than `hold_s`, so that a
-refusal is an honest HTTP status. An answer that is not streamed sends everything at the end, through the same encoder.
+A stream's status line is held until there is something to stream, and no longer than `hold_s`, so that a refusal, or
+a failure before the first token, is an honest HTTP status. An answer that is not streamed sends everything at the end, through the same encoder.
 An answer that is to be kept is kept before its end goes out: whoever has seen the end can refer to it, anywhere.
 """
 
@@ -147,9 +147,9 @@ class Exchange:
     # --- streamed -----------------------------------------------------------------------------------------------
 
     def _stream(self, data: bytes, *, ended: bool) -> None:
-        self._open()
         if not data and not ended:
             return
+        self._open()
         self._wrote_at = self._clock()
         self._outlet.write(data, last=ended)
         if self._outlet.overrun and not self._outlet.ended:

@@ -12,7 +12,7 @@ from catenary_protocols.bus.codec import Decoder, encode
 from catenary_protocols.bus.messages import Attach, Attached, Message, Refused, TurnRequest, TurnTaken
 from catenary_protocols.errors import ErrorInfo
 from catenary_protocols.ids import RESUBMIT_STEP, TurnKey
-from catenary_runtime.bus import MIN_PAYLOAD, Bus
+from catenary_runtime.bus import LONGEST_MESSAGE, Bus
 from catenary_runtime.presence import Presence
 from catenary_runtime.rendezvous import pick
 from nats.aio.msg import Msg
@@ -32,8 +32,6 @@ ASK_AGAIN_S = 1.0
 """A request or `Attach` without an answer is sent again after this long."""
 FIND_S = 0.5
 """How long owners have to say that a turn is theirs; the others say nothing."""
-LONGEST_MESSAGE = MIN_PAYLOAD - 4096
-"""Bytes; the rest is for headers."""
 ASK_ANOTHER = frozenset({"draining", "model_not_ready"})
 """Refusals that speak of one owner only."""
 

@@ -15,7 +15,9 @@ class FrontendSettings(Settings):
     )
     aliases: tuple[str, ...] = option((), "Other names of models, each `name=model`.")
     max_body_bytes: int = option(7 * MB, "Longest request body.")
-    hold_s: float = option(1.0, "Longest time a stream's status line waits for the mesh's first answer.")
+    hold_s: float = option(1.0, "Longest time a stream's status line waits for something to stream.")
     heartbeat_s: float = option(10.0, "Silence on a stream after which a sign of life is sent.")
     resume_s: float = option(5.0, "How long a stored response goes on after its client left, for it to come back.")
-    slow_reader_bytes: int = option(4 * MB, "What may wait for a client that reads too slowly, before its turn is cut.")
+    slow_reader_bytes: int = option(
+        MB // 2, "What may wait for a client that reads too slowly, before its turn is cut."
+    )

@@ -18,7 +18,7 @@ from catenary_protocols.bus.messages import (
 )
 from catenary_protocols.errors import ErrorInfo
 from catenary_protocols.ids import TurnKey
-from catenary_runtime.bus import Ask, Bus
+from catenary_runtime.bus import LONGEST_MESSAGE, Ask, Bus
 from catenary_runtime.links import LinkReceiver
 from catenary_runtime.metrics import LINK_GAPS
 from catenary_runtime.presence import Peer, Presence
@@ -93,6 +93,10 @@ class Runner:
         )
         self._close(turn)
         order = _Order(turn.key, self._bus.subjects.to("do", worker=turn.worker), encode(message))
+        if len(order.data) > LONGEST_MESSAGE:
+            error = f"the prompt is {len(order.data)} bytes long on the bus; {LONGEST_MESSAGE} are possible"
+            self._events.on_failed(turn, ErrorInfo(code="request_too_large", message=error, field="messages"))
+            return
         self._orders[turn.turn_id] = order
         self._send(turn, order)
 

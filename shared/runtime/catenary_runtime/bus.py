@@ -36,6 +36,8 @@ HELD_LIMIT = 64 * 1024 * 1024
 SUBSCRIPTION_BYTES = 256 * 1024 * 1024
 SUBSCRIPTION_MESSAGES = 512 * 1024
 MIN_PAYLOAD = 8 * 1024 * 1024
+LONGEST_MESSAGE = MIN_PAYLOAD - 4096
+"""Bytes; the rest is for headers."""
 
 
 @dataclass(slots=True)
