@@ -1,7 +1,8 @@
 """One turn and the HTTP answer it becomes, streamed or whole.
 
 A stream's status line is held until there is something to stream, and no longer than `hold_s`, so that a refusal, or
-a failure before the first token, is an honest HTTP status. An answer that is not streamed sends everything at the end, through the same encoder.
+a failure before the first token, is an honest HTTP status. An answer that is not streamed sends everything at the end,
+through the same encoder.
 An answer that is to be kept is kept before its end goes out: whoever has seen the end can refer to it, anywhere.
 """
 
@@ -58,6 +59,7 @@ class Exchange:
         "_left_at",
         "_outlet",
         "_pace",
+        "_resumable",
         "_stop",
         "_wrote_at",
     )
@@ -72,6 +74,7 @@ class Exchange:
         pace: Pace,
         stop: Callable[[str], None],
         keep: Keep | None = None,
+        resumable: bool = False,
     ) -> None:
         loop = asyncio.get_running_loop()
         self._api = api
@@ -81,6 +84,7 @@ class Exchange:
         self._pace = pace
         self._stop = stop
         self._keep = keep
+        self._resumable = resumable
         self._left_at = 0.0
         self._clock = loop.time
         self._wrote_at = loop.time()
@@ -135,7 +139,7 @@ class Exchange:
         if self._account.settled:
             return
         self._outlet.ended = True
-        if self._keep is not None and self._account.stream:
+        if self._account.stream and (self._resumable or self._keep is not None):
             self._left_at = self._clock()
         else:
             self._give_up()

@@ -18,6 +18,4 @@ class FrontendSettings(Settings):
     hold_s: float = option(1.0, "Longest time a stream's status line waits for something to stream.")
     heartbeat_s: float = option(10.0, "Silence on a stream after which a sign of life is sent.")
     resume_s: float = option(5.0, "How long a stored response goes on after its client left, for it to come back.")
-    slow_reader_bytes: int = option(
-        MB // 2, "What may wait for a client that reads too slowly, before its turn is cut."
-    )
+    slow_reader_bytes: int = option(MB // 2, "What may wait for a client that reads slowly, before its turn is cut.")

@@ -15,6 +15,11 @@ ENCODE = Histogram(
 TOKENS = Counter("catenary_tokens_total", "Tokens", ["model", "kind"])
 CALLS = Counter("catenary_toolcalls_total", "Tool calls put on the bus", ["run_by"])
 MALFORMED = Counter("catenary_parser_malformed_total", "Markup that is no call", ["format"])
+ODD = Counter(
+    "catenary_answers_odd_total",
+    "Answers with markup of calls that became none, or markup that was shown",
+    ["format", "what"],
+)
 LOG_BYTES = Gauge("catenary_event_log_bytes", "Event logs of ended turns")
 DIVERGED = Counter(
     "catenary_prompt_divergences_total", "Prompts that do not extend their session's last one", ["cause"]

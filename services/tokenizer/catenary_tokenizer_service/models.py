@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
-from catenary_parsers import UnknownFormat, format_named, markers_of, reasoning_named
+from catenary_parsers import FORMATS, UnknownFormat, format_named, markers_of, reasoning_named
 from catenary_protocols.bus.messages import ModelCard
 from catenary_protocols.errors import TransportError
 from catenary_runtime.bus import Bus
@@ -23,6 +23,7 @@ class ServedModel:
 
     Attributes:
         special: the parser format's markers that are one control token in this vocabulary.
+        call_marks: what begins a call, in its format or in another one that it may have been taught.
         thinking_markers: what opens and closes thinking, or None.
         memory: what it really generated, to be spliced into later prompts; None when switched off.
     """
@@ -30,6 +31,7 @@ class ServedModel:
     card: ModelCard
     tokenizer: ModelTokenizer
     special: frozenset[str]
+    call_marks: tuple[str, ...]
     thinking_markers: tuple[str, str] | None
     memory: TurnMemory | None
 
@@ -92,6 +94,7 @@ def open_model(card: ModelCard, directory: Path, memory_bytes: int = 0) -> Serve
         card=card,
         tokenizer=tokenizer,
         special=markers_of(card.parser, card.reasoning) & tokenizer.control_tokens.keys(),
+        call_marks=tuple({*style.open, *(mark for other in FORMATS.values() for mark in other.open)}),
         thinking_markers=(thinking.open[0], thinking.close[0]) if thinking.open else None,
         memory=TurnMemory(tokenizer.table, memory_bytes) if memory_bytes else None,
     )

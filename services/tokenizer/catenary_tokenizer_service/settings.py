@@ -16,4 +16,5 @@ class TokenizerSettings(Settings):
     resumable_s: float = option(30.0, "Seconds a resumable turn's log is kept after its end.")
     turn_memory_mb: int = option(64, "Bound of generated ids kept for each model, to go into later prompts; 0: off.")
     prompt_watch_mb: int = option(64, "Bound of last prompts kept to tell where a session's next one leaves them.")
+    log_content: bool = option(False, "Write what a model said into the log when it could not be read as it was meant.")
     log_mb: int = option(256, "Bound of all event logs of ended turns together.")

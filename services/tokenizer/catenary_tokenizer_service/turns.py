@@ -23,11 +23,12 @@ from catenary_tokenizers.divergence import PromptWatch
 
 from catenary_tokenizer_service.core.calls import policy_for, unmet
 from catenary_tokenizer_service.core.generated import TOKEN_BYTES, Generated
+from catenary_tokenizer_service.core.odd import odd
 from catenary_tokenizer_service.egress.calls import CallPublisher
 from catenary_tokenizer_service.egress.frames import Outbox
 from catenary_tokenizer_service.egress.stream import AnswerStream, EngineFinish
 from catenary_tokenizer_service.ingress.prompts import Prompt, prepare
-from catenary_tokenizer_service.metrics import DIVERGED, ENCODE, ENDED, LOG_BYTES, MALFORMED, MOVED, RENDER, TOKENS
+from catenary_tokenizer_service.metrics import DIVERGED, ENCODE, ENDED, LOG_BYTES, MALFORMED, MOVED, ODD, RENDER, TOKENS
 from catenary_tokenizer_service.models import Models, ServedModel
 from catenary_tokenizer_service.placing import Placer, PlacingEvents
 from catenary_tokenizer_service.running import MOVES_ON, Runner, RunningEvents
@@ -218,6 +219,7 @@ class Turns:
         stream = turn.stream
         events += stream.close(finish)
         reason = stream.reason(finish)
+        self._tell_if_odd(turn, stream, reason)
         if (error := unmet(turn.request.conversation.tool_choice, stream.called, reason)) is not None:
             self._emit(turn, events)
             self.fail(turn, error)
@@ -226,6 +228,18 @@ class Turns:
         self._emit(turn, [*events, end])
         self._remember(turn, stream)
         self._ended(turn, reason)
+
+    def _tell_if_odd(self, turn: Turn, stream: AnswerStream, reason: str) -> None:
+        """A call that was meant and is none is told of, else nobody finds it; its text only where that is allowed."""
+        model = self._models.get(turn.card)
+        if model is None or turn.request.conversation.plain or (stream.called and not stream.malformed):
+            return
+        raw = model.tokenizer.decode(bytes(turn.generated.ids))
+        what = odd(raw, model.call_marks, called=bool(stream.called), malformed=stream.malformed)
+        if what:
+            ODD.labels(format=model.card.parser, what=what).inc()
+            said = {"raw": raw} if self._settings.log_content else {}
+            log.warning("answer.odd", turn_id=turn.turn_id, what=what, reason=reason, chars=len(raw), **said)
 
     def _remember(self, turn: Turn, stream: AnswerStream) -> None:
         """Keep the ids of what was delivered, since a later prompt may hold it; not of what a stop string cut."""

@@ -6,7 +6,15 @@ from typing import Literal
 
 from catenary_parsers import ToolSpec, open_parser
 from catenary_protocols.conversation import Tool
-from catenary_protocols.turn_events import CallBegun, CallComplete, FinishReason, ReasoningDelta, TextDelta, TurnEvent
+from catenary_protocols.turn_events import (
+    CallBegun,
+    CallComplete,
+    FinishReason,
+    Malformed,
+    ReasoningDelta,
+    TextDelta,
+    TurnEvent,
+)
 
 from catenary_tokenizer_service.core.calls import CallPolicy
 from catenary_tokenizer_service.core.guide import Thinking
@@ -25,6 +33,7 @@ class AnswerStream:
         ended: why the answer ended before the engine did (a stop string, or one call where only one is allowed), or "".
         stop: the stop string that matched.
         called: names of the tools that were called.
+        malformed: some markup was no call, and was shown as text.
         reasoning_tokens: tokens whose text went to reasoning.
     """
 
@@ -60,6 +69,7 @@ class AnswerStream:
         self.ended: Literal["", "stop", "tool_calls"] = ""
         self.stop = ""
         self.called: set[str] = set()
+        self.malformed = False
         self.reasoning_tokens = 0
 
     def counted(self, generated: int) -> int:
@@ -140,6 +150,8 @@ class AnswerStream:
                 self.called.add(event.name)
                 if self._one_call:
                     self.ended = "tool_calls"
+            elif isinstance(event, Malformed):
+                self.malformed = True
         return out
 
     def _match(self, stop: StopMatcher, event: TextDelta) -> list[TurnEvent]:
