@@ -21,6 +21,7 @@ LONG: dict[str, Any] = {
     "max_tokens": 300,
     "ignore_eos": True,
 }
+ENDLESS = {**LONG, "max_tokens": 20_000}
 
 
 def text_of(events: list[Any]) -> str:
@@ -116,3 +117,23 @@ def test_a_mesh_that_cannot_start_says_why(tmp_path: Path, flags: list[str]) -> 
     assert done.returncode in {1, 2}
     assert done.stderr.startswith("catenary: ")
     assert "Traceback" not in done.stderr
+
+
+async def test_a_second_ctrl_c_kills(tmp_path: Path) -> None:
+    with running_mesh(tmp_path, "--time-scale", "1") as mesh:
+        handles = [os.pidfd_open(int(one["pid"])) for one in mesh.state["processes"]]
+        request = {**ENDLESS, "stream": True}
+        async with mesh.client() as client, client.stream("POST", "/v1/chat/completions", json=request) as answer:
+            lines = answer.aiter_lines()
+            await anext(lines)
+            mesh.launcher.send_signal(signal.SIGINT)
+            while "draining" not in (tmp_path / "up.log").read_text():
+                await anext(lines)
+            mesh.launcher.send_signal(signal.SIGINT)
+            with pytest.raises(httpx.HTTPError):
+                async for _ in lines:
+                    pass
+        assert await asyncio.to_thread(mesh.launcher.wait, PATIENCE_S) == 130
+        for handle in handles:
+            assert select.select([handle], [], [], PATIENCE_S)[0]
+            os.close(handle)

@@ -65,6 +65,8 @@ async def _services(url: str, wait_s: float) -> list[tuple[str, ...]]:
                 message = await answers.next_msg(wait_s)
             except (NatsError, TimeoutError):
                 return sorted(rows)
+            if not message.data:  # the broker itself answers that nobody listens
+                return []
             info = msgspec.json.decode(message.data, type=Info)
             rows.append(
                 (info.name, info.metadata.get("instance", info.id), info.version, info.metadata.get("namespace", ""))
