@@ -5,6 +5,8 @@ from typing import Any
 
 from catenary_protocols.apis.chat import CHAT
 from catenary_protocols.apis.completions import COMPLETIONS
+from catenary_protocols.apis.messages import messages_api
+from catenary_protocols.apis.responses import responses_api
 from catenary_runtime.health import PATHS, respond
 from fastapi import FastAPI
 from starlette.types import Message, Receive, Scope, Send
@@ -20,7 +22,8 @@ from catenary_frontend.openapi import (
 )
 from catenary_frontend.routes.messages import add_messages
 from catenary_frontend.routes.models import list_endpoint, one_endpoint
-from catenary_frontend.routes.responses import add_responses
+from catenary_frontend.routes.responses import Kept, add_responses
+from catenary_frontend.routes.resuming import Resumable, add_resuming
 from catenary_frontend.routes.tokens import add_tokens
 from catenary_frontend.routes.turns import turn_endpoint
 
@@ -37,6 +40,14 @@ def make_app(edge: Edge, version: str) -> App:
     add_responses(api, edge)
     add_messages(api, edge)
     add_tokens(api, edge)
+    add_resuming(
+        api,
+        edge,
+        Resumable(CHAT),
+        Resumable(COMPLETIONS),
+        Resumable(messages_api(edge.sealer)),
+        Resumable(responses_api(edge.sealer), Kept(edge)),
+    )
     api.add_api_route("/v1/models", list_endpoint(edge), methods=["GET"], openapi_extra=MODELS_OPERATION)
     api.add_api_route("/v1/models/{model:path}", one_endpoint(edge), methods=["GET"], openapi_extra=MODEL_OPERATION)
     document(api)

@@ -111,6 +111,7 @@ INPUT_TOKENS_OPERATION = _operation(ResponsesRequest, (InputTokens,), (), OpenAI
 INPUT_ITEMS_OPERATION = _operation(None, (ItemList,), (), OpenAIErrorBody)
 MESSAGES_OPERATION = _operation(MessagesRequest, (MessagesAnswer,), _MESSAGE_EVENTS, AnthropicErrorBody)
 COUNT_OPERATION = _operation(CountRequest, (TokenCountAnswer,), (), AnthropicErrorBody)
+TURN_EVENTS_OPERATION = _operation(None, (), (ChatChunk, Completion, StreamEvent, *_MESSAGE_EVENTS), OpenAIErrorBody)
 MODELS_OPERATION = _operation(None, (OpenAIModels, AnthropicModels), (), OpenAIErrorBody)
 MODEL_OPERATION = _operation(None, (OpenAIModel, AnthropicModel), (), OpenAIErrorBody)
 

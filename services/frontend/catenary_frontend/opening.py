@@ -21,6 +21,7 @@ from catenary_frontend.account import Account
 from catenary_frontend.choices import Choices
 from catenary_frontend.edge import Edge, raw_send, request_id_of
 from catenary_frontend.exchange import Exchange, Keep, Pace
+from catenary_frontend.numbered import Numbered
 from catenary_frontend.outlet import Outlet
 from catenary_frontend.turn import OpenTurn
 
@@ -46,6 +47,7 @@ class Asked(Generic[D]):
     Attributes:
         model: what its model is called in the mesh; the answer has the client's own name for it.
         body: as it was read.
+        resumable: its client may leave the stream and come back to it.
     """
 
     draft: D
@@ -53,6 +55,7 @@ class Asked(Generic[D]):
     body: bytes
     tenant: str
     began: float
+    resumable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,8 @@ class Opening(Generic[D]):
         turn_id = new_turn_id(int(now * 1000), secrets.token_bytes(10))
         turn = self._turn_of(asked, turn_id, session_of(asked.draft, asked.tenant, request.headers), now)
         encoder = self._api.encoder(asked.draft, turn_id, int(now))
+        if asked.resumable and turn.resumable:
+            encoder = Numbered(encoder)
         turns: list[OpenTurn] = []
         exchange, headers = self._exchange(request, asked, scope, Running(turn, "", encoder), turns)
         choices = Choices(exchange, turn.choices, self._stop(turns))
@@ -131,12 +136,14 @@ class Opening(Generic[D]):
             pace=Pace(settings.hold_s, settings.heartbeat_s, settings.resume_s),
             stop=self._stop(turns),
             keep=self._keep(asked, turn.turn.turn_id),
+            resumable=turn.resumable,
         )
         return exchange, telemetry.headers_of(span)
 
     def _turn_of(self, asked: Asked[D], turn_id: str, session: str, now: float) -> TurnRequest:
         draft = asked.draft
-        resumable = draft.stream and len(asked.body) <= LONGEST_NOTE and self._keep(asked, turn_id) is not None
+        wanted = (asked.resumable and draft.choices == 1) or self._keep(asked, turn_id) is not None
+        resumable = draft.stream and len(asked.body) <= LONGEST_NOTE and wanted
         return TurnRequest(
             turn=TurnKey(turn_id=turn_id),
             frontend=self._edge.instance,

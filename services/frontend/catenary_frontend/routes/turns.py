@@ -19,6 +19,7 @@ from catenary_frontend.body import read_body
 from catenary_frontend.edge import Edge, request_id_of
 from catenary_frontend.exchange import Exchange
 from catenary_frontend.metrics import REQUESTS
+from catenary_frontend.numbered import wants_to_resume
 from catenary_frontend.opening import Asked, D, Memory, Opening
 
 log = structlog.get_logger()
@@ -43,7 +44,7 @@ def turn_endpoint(api: Api[D], edge: Edge, memory: Memory[D] | None = None) -> E
             REQUESTS.labels(api=api.name, model="", code=error.code).inc()
             log.info("turn.refused", request=request_id_of(request.scope), code=error.code, field=error.field)
             raise
-        asked = Asked(draft, card.model, body, tenant, began)
+        asked = Asked(draft, card.model, body, tenant, began, resumable=wants_to_resume(request.headers))
         return TurnResponse(lambda scope: opening.fresh(request, asked, scope))
 
     return endpoint
