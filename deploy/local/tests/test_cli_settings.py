@@ -1,5 +1,6 @@
 """What a mesh is made from: the model table, the sources of settings, and what wrong input is told."""
 
+import fcntl
 import json
 import stat
 from pathlib import Path
@@ -124,6 +125,13 @@ def test_a_taken_port_is_said() -> None:
         other.listen()
         with pytest.raises(LaunchError, match="--port"):
             claim("127.0.0.1", other.getsockname()[1])
+
+
+def test_a_data_directory_has_one_mesh(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert main(["up", "--port", "0", "--data-dir", str(tmp_path)]) == 1
+    assert "--data-dir" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
