@@ -188,6 +188,9 @@ def test_names_in_hex_are_names() -> None:
     "odd",
     [
         block(2, ["ab" * 32, 1, 2, 3]),
+        block(2, [-1, 1, 2, 3]),
+        block(2, [1 << 32, 1, 2, 3]),
+        {**block(2), "tokens": [7, {}, None, {"token_id": 4}]},
         block(2, mm_keys=[{"type": "mm_key", "hash": "00", "start_offset": 0}]),
         {**block(2), "tokens": [{"token_id": at, "token_extra_id": 7} for at in range(SIZE)]},
     ],
@@ -202,7 +205,6 @@ def test_blocks_with_images_are_left_out_with_all_that_hangs_on_them(odd: Json) 
     "odd",
     [
         {"type": "stored", "parent_hash": None, "blocks": [{"block_hash": "no hex"}]},
-        {"type": "stored", "parent_hash": None, "blocks": [block(1, [-1, 2, 3, 4])]},
         {"type": "evaporated"},
         None,
     ],

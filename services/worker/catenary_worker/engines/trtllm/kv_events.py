@@ -24,11 +24,12 @@ from catenary_worker.engines.trtllm.wire import (
     RemovedData,
     StoredData,
     UpdatedData,
+    plain_ids,
 )
 
 REMEMBERED = 1 << 18
 """Forgotten blocks of a rank that may still be proved; the oldest go first."""
-Unfit = Literal["partial", "block_size", "media", "private"]
+Unfit = Literal["partial", "block_size", "private"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,10 @@ class KvTranslator:
             told.append(_chain(rank, chain))
         fresh: list[int] = []
         for block in data.blocks:
-            tokens = array("I", [token.token_id for token in block.tokens if isinstance(token.token_id, int)])
+            tokens = plain_ids(block.tokens)
+            if tokens is None or block.mm_keys:
+                self.counts["media"] += 1
+                break
             if reason := self._unfit(block, tokens, first=parent is None, now=now):
                 self.counts[reason] += 1
                 break
@@ -183,8 +187,6 @@ class KvTranslator:
 
     def _unfit(self, block: Block, tokens: "array[int]", *, first: bool, now: float) -> Unfit | None:
         """Why this block, and what hangs on it, is none for the index."""
-        if block.mm_keys or len(tokens) != len(block.tokens) or any(token.token_extra_id for token in block.tokens):
-            return "media"
         if len(tokens) != self._block_size:
             return "partial" if len(tokens) < self._block_size else "block_size"
         if block.cache_salt is not None or (first and self._private.hides(tokens, now)):

@@ -1,26 +1,23 @@
 """TensorRT-LLM's KV events and statistics as it serialises them. Fields we do not use are left out."""
 
-from typing import Annotated
+from array import array
+from typing import Annotated, Any
 
 import msgspec
 
 Hash = int | Annotated[str, msgspec.Meta(pattern="^[0-9a-fA-F]+$")]
 """The engine's own name of a block: 64 bits, or hex where the newer cache manager runs."""
-_TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
-
-
-class Token(msgspec.Struct, frozen=True, gc=False):
-    """`token_id` is a digest in hex where an image's features stand; `token_extra_id` tells prompt tables apart."""
-
-    token_id: _TokenId | str
-    token_extra_id: int = 0
 
 
 class Block(msgspec.Struct, frozen=True):
-    """One block; the last of an event may be partial."""
+    """One block; the last of an event may be partial.
+
+    Attributes:
+        tokens: see `plain_ids`, which reads them: a prompt has too many for a struct each.
+    """
 
     block_hash: Hash
-    tokens: list[Token]
+    tokens: list[object]
     mm_keys: list[object] | None = None
     cache_salt: int | str | None = None
 
@@ -80,6 +77,19 @@ class IterationStats(msgspec.Struct, frozen=True):
     queued: int = msgspec.field(default=0, name="numQueuedRequests")
     cache: KvCacheStats | None = msgspec.field(default=None, name="kvCacheStats")
     batch: BatchingStats | None = msgspec.field(default=None, name="inflightBatchingStats")
+
+
+def plain_ids(tokens: list[Any]) -> "array[int] | None":
+    """Ids of `{"token_id": …, "token_extra_id": …}`; None if one is no id of a text.
+
+    Where an image's features stand, `token_id` is a digest in hex, or `token_extra_id` is not 0.
+    """
+    try:
+        ids = array("I", [token["token_id"] for token in tokens])
+        extra = any([token.get("token_extra_id") for token in tokens])  # noqa: C419 - a list is much faster
+    except (AttributeError, KeyError, OverflowError, TypeError):
+        return None
+    return None if extra else ids
 
 
 def read_stats(raw: object) -> IterationStats | None:
