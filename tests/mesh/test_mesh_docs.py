@@ -25,7 +25,7 @@ def run(mesh: RunningMesh, folder: Path, language: str, text: str) -> str:
     command = [sys.executable, "-c", text] if language == "python" else ["bash", "-euo", "pipefail", "-c", text]
     environment = {**os.environ, "CATENARY_NATS": mesh.broker}
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
