@@ -106,7 +106,8 @@ def test_root_may_start_workers_and_what_is_set_stays(monkeypatch: pytest.Monkey
     assert environment == {"OMPI_ALLOW_RUN_AS_ROOT": "0", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
-def test_without_the_package_the_error_says_how_to_get_it() -> None:
+def test_without_the_package_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("catenary_worker.engines.trtllm.api.find_spec", lambda _: None)
     with pytest.raises(RequestError, match=r"catenary-worker\[trtllm\]") as refused:
         engine_for("trtllm")(EngineSetup(embedded_path()))
     assert refused.value.field == "engine"
