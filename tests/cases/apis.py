@@ -5,6 +5,7 @@ import atexit
 import json
 import shutil
 import tempfile
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -21,7 +22,7 @@ from tests.models.build import FAMILIES, build
 
 ROUTES = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
 PIECES = (3, 1)
-LATER = {"repeat", "turns"}
+LATER = {"turns"}
 
 
 @cache
@@ -110,6 +111,8 @@ async def _document(
     wanted = {_root(str(assertion["path"])) for assertion in case["expect"]["assertions"]}
     kept = await responses.stored(bus) if "store_size" in wanted else 0
     document = await _play(await _after_others(case, script, client, pieces), script, client, pieces)
+    if "repeat" in case:
+        document["second"] = await _play(case, script, client, pieces)
     if "store_size" in wanted:
         document["store_size"] = await responses.stored(bus) - kept
     if "after" in wanted:
@@ -160,6 +163,10 @@ async def _play(case: dict[str, Any], script: Script, client: httpx.AsyncClient,
         "events": events,
         "closed": True,
         "msg": assemble(events) if streamed else whole(body),
+        "msgs": [
+            _assembled(events, choice) if streamed else _message(body, choice)
+            for choice in range(len(case.get("engine_texts", ())))
+        ],
         "prompt": engine.get("prompt"),
         "engine": engine,
     }
@@ -190,8 +197,8 @@ def _events(text: str) -> list[dict[str, Any]]:
     return events
 
 
-def _assembled(events: list[dict[str, Any]]) -> dict[str, Any]:
-    """What an ordinary chat client puts together."""
+def _assembled(events: list[dict[str, Any]], index: int = 0) -> dict[str, Any]:
+    """What an ordinary chat client puts together of one choice."""
     message: dict[str, Any] = {
         "content": None,
         "reasoning": None,
@@ -204,6 +211,8 @@ def _assembled(events: list[dict[str, Any]]) -> dict[str, Any]:
             continue
         message["usage"] = event["data"].get("usage") or message["usage"]
         for choice in event["data"].get("choices", ()):
+            if choice["index"] != index:
+                continue
             delta = choice["delta"]
             message["finish_reason"] = choice.get("finish_reason") or message["finish_reason"]
             for key, field in (("content", "content"), ("reasoning", "reasoning_content")):
@@ -223,11 +232,11 @@ def _add_call(calls: list[dict[str, Any]], delta: dict[str, Any]) -> None:
     calls[delta["index"]]["arguments"] += delta["function"].get("arguments") or ""
 
 
-def _message(body: Any) -> dict[str, Any]:
+def _message(body: Any, index: int = 0) -> dict[str, Any]:
     """The same of an answer that was not streamed."""
     if not isinstance(body, dict) or not body.get("choices"):
         return {}
-    choice = body["choices"][0]
+    choice = body["choices"][index]
     said = choice["message"]
     calls = [
         {"index": at, "id": call["id"], "name": call["function"]["name"], "arguments": call["function"]["arguments"]}
@@ -246,7 +255,7 @@ def _trim(text: str | None) -> str | None:
     return text.strip() or None if text is not None else None
 
 
-ASSEMBLE = {
+ASSEMBLE: dict[str, tuple[Callable[[list[dict[str, Any]]], dict[str, Any]], Callable[[Any], dict[str, Any]]]] = {
     "chat": (_assembled, _message),
     "messages": (messages.assembled, messages.plain),
     "responses": (responses.assembled, responses.plain),
