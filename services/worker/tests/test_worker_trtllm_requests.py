@@ -134,6 +134,8 @@ def test_a_request_says_only_what_the_version_takes(version: Version) -> None:
     assert (sampling.presence_penalty, sampling.repetition_penalty) == (0.5, 1.1)
     assert getattr(sampling, "prompt_ignore_length", 40) == 40
     assert not sampling.detokenize
+    assert sampling.include_stop_str_in_output
+    assert sampling.return_perf_metrics
 
 
 def test_limits_of_a_moved_turn_count_from_its_prompt(version: Version) -> None:
