@@ -132,6 +132,10 @@ def test_a_string_is_taken_from_the_users_words(said: str, expected: dict[str, s
     assert arguments_for({"type": "object", "properties": {"q": STRING}, "required": ["q"]}, said) == expected
 
 
+def test_of_quotes_within_quotes_the_innermost_is_the_value() -> None:
+    assert words.quoted('"Run `cat a.txt` and say what \'b c\' is"') == ["cat a.txt", "b c"]
+
+
 def test_quoted_values_are_given_out_in_order_and_once() -> None:
     schema = {"type": "object", "properties": {"old": STRING, "new": STRING}, "required": ["old", "new"]}
     assert arguments_for(schema, "Replace `a.py` by `b.py`") == {"old": "a.py", "new": "b.py"}

@@ -18,8 +18,12 @@ _COMMON = frozenset(_COMMON_TEXT.split())
 
 
 def quoted(text: str) -> list[str]:
-    """Values in backticks or quotes, in order."""
-    return [value for match in _QUOTED.finditer(text) for value in match.groups() if value]
+    """Values in backticks or quotes, in order; of one in another the innermost, as clients quote what users wrote."""
+    values: list[str] = []
+    for match in _QUOTED.finditer(text):
+        for value in filter(None, match.groups()):
+            values += quoted(value) or [value]
+    return values
 
 
 def numbers(text: str) -> list[float]:
