@@ -158,6 +158,7 @@ class Stand:
             await self.bus.subscribe(subject, handler)
         own = {
             "worker": ["--engine-options", json.dumps({"time_scale": time_scale}), "--sim-script=true"],
+            "tokenizer": ["--resumable-s=2"],
             "tool-dispatch": ["--registry", str(registry)],
             "frontend": ["--heartbeat-s=1", "--drain-s=3"],
         }

@@ -11,7 +11,7 @@ from catenary_protocols.bus.messages import Overlap, OverlapQuery
 from catenary_runtime.rendezvous import ranked
 
 from tests.faults.stand import PATIENCE_S, Stand
-from tests.faults.turns import CALLS, LONG, MODEL, Clients
+from tests.faults.turns import CALLS, LONG, MODEL, RESUMABLE, Clients, Streaming, assembled
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(150)]
 _overlap = Decoder(Overlap)
@@ -112,3 +112,23 @@ def calls(stand: Stand) -> list[Any]:
 
 def _live(stand: Stand, name: str) -> int:
     return sum(len(beat.turns) for one, beat in stand.watch.beats.items() if one.startswith(name))
+
+
+@pytest.mark.parametrize("fault", ["killed", "cut off"])
+async def test_a_resumable_stream_goes_on_at_the_other_frontend(clients: Clients, stand: Stand, fault: str) -> None:
+    truth = await clients.truth(LONG)
+    first = stand.parts["frontend-1"]
+    async with clients.turns(LONG, headers=RESUMABLE) as (turn,):
+        await turn.begun()
+        if fault == "killed":
+            first.kill()
+        else:
+            first.proxy.block()
+    async with stand.client("frontend-2") as client:
+        rest = Streaming(turn_id=turn.turn_id)
+        await rest.resume(client, turn.last_id)
+    turn.chunks += rest.chunks
+    assert turn.last_id != rest.last_id
+    assert assembled(turn) == truth
+    assert rest.done == 1
+    clients.counts["went on at another frontend"] += 1

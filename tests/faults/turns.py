@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,9 @@ CALLS: dict[str, Any] = {
 }
 
 
+RESUMABLE = {"x-catenary-resumable": "true"}
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """All that a client can tell of a turn but its ids and times."""
@@ -53,34 +56,53 @@ class Answer:
 
 @dataclass(slots=True)
 class Streaming:
-    """A turn that streams. `chunks` are its events so far."""
+    """A turn that streams. `chunks` are its events so far, `last_id` the id of the newest that had one."""
 
     turn_id: str = ""
+    last_id: str = ""
     chunks: list[dict[str, Any]] = field(default_factory=list)
     done: int = 0
     status: int = 0
     refused: dict[str, Any] = field(default_factory=dict)
     broken: str = ""
+    _id: str = ""
     _news: asyncio.Condition = field(default_factory=asyncio.Condition)
     _task: "asyncio.Task[None] | None" = None
 
-    async def read(self, client: httpx.AsyncClient, request: dict[str, Any]) -> None:
+    async def ask(self, client: httpx.AsyncClient, request: dict[str, Any], headers: dict[str, str]) -> None:
+        """As a new turn."""
+        body = {**request, "stream": True}
+        await self._read(client.stream("POST", "/v1/chat/completions", json=body, headers=headers))
+
+    async def resume(self, client: httpx.AsyncClient, last_id: str) -> None:
+        """What of this turn came after an event, to the end."""
+        headers = {"last-event-id": last_id}
+        await self._read(client.stream("GET", f"/v1/turns/{self.turn_id}/events", headers=headers))
+
+    async def _read(self, asking: AbstractAsyncContextManager[httpx.Response]) -> None:
         try:
-            async with client.stream("POST", "/v1/chat/completions", json={**request, "stream": True}) as answer:
+            async with asking as answer:
                 self.status = answer.status_code
                 self.turn_id = answer.headers.get("x-catenary-turn-id", "")
                 if self.status != 200:
                     self.refused = json.loads(await answer.aread())
                     return
                 async for line in answer.aiter_lines():
-                    if line == "data: [DONE]":
-                        self.done += 1
-                    elif line.startswith("data: "):
-                        self.chunks.append(json.loads(line[6:]))
-                    await self._tell()
+                    await self._line(line)
         except httpx.HTTPError as error:
             self.broken = type(error).__name__
         finally:
+            await self._tell()
+
+    async def _line(self, line: str) -> None:
+        if line.startswith("id: "):
+            self._id = line[4:]
+        elif line.startswith("data: "):
+            self.last_id = self._id
+            if line == "data: [DONE]":
+                self.done += 1
+            else:
+                self.chunks.append(json.loads(line[6:]))
             await self._tell()
 
     async def _tell(self) -> None:
@@ -149,13 +171,13 @@ class Clients:
 
     @asynccontextmanager
     async def turns(
-        self, *requests: dict[str, Any], frontend: str = "frontend-1"
+        self, *requests: dict[str, Any], frontend: str = "frontend-1", headers: dict[str, str] | None = None
     ) -> AsyncIterator[tuple[Streaming, ...]]:
         """Turns that stream at once; those not over at the end of the block are left by their clients."""
         async with self.stand.client(frontend) as client:
             opened = tuple(Streaming() for _ in requests)
             for turn, request in zip(opened, requests, strict=True):
-                turn._task = asyncio.create_task(turn.read(client, request))
+                turn._task = asyncio.create_task(turn.ask(client, request, headers or {}))
             try:
                 yield opened
             finally:
