@@ -87,6 +87,30 @@ def test_a_flooding_session_does_not_hold_up_others() -> None:
     assert "other" in order
 
 
+def test_a_session_that_asked_for_much_at_once_leaves_others_their_share_all_along() -> None:
+    stage = full_worker(limits=Limits(queue=10_000, wait_s=1e6))
+    for _ in range(300):
+        stage.place(f"flood-{next(_names)}", prompt((next(_names), 40)), session="flood")
+    waits = []
+    for number in range(60):  # another session asks every third time a slot is free
+        name = f"other-{number}"
+        stage.place(name, prompt((next(_names), 40)), session="other")
+        waits.append(next(at for at in range(1, 9) if name in served(stage, 1)))
+        served(stage, 3 - min(3, waits[-1]))
+    assert max(waits) <= 2
+
+
+def test_what_was_cancelled_costs_its_session_nothing() -> None:
+    stage = full_worker()
+    for number in range(50):
+        stage.place(f"early{number}", prompt((number, 40)), session="hasty")
+    stage.place("other", prompt((60, 40)), session="other")
+    for number in range(50):
+        stage.cancel(f"early{number}")
+    stage.place("late", prompt((70, 40)), session="hasty")
+    assert served(stage, 2) == ["other", "late"]
+
+
 def test_sessions_that_ask_for_too_much_get_equal_shares() -> None:
     stage = full_worker(limits=Limits(queue=10_000, wait_s=1e6))
     for session in range(4):
@@ -202,21 +226,22 @@ puts = st.tuples(
 def test_positions_are_the_order_and_nobody_is_lost(script: list[tuple[str, float, float, int, int, bool]]) -> None:
     queue = FairQueue(100)
     inside: set[str] = set()
-    for number, (session, arrived, charge, priority, strict, leave) in enumerate(script):
+    for number, (session, waited, charge, priority, strict, leave) in enumerate(script):
         name = str(number)
         queue.put(
             name,
             session,
-            arrived_at=arrived,
+            waited_s=waited,
             charge_s=charge,
-            expires=arrived + 50,
+            expires=waited + 50,
             priority=priority,
             strict_priority=strict,
         )
         inside.add(name)
         if leave:
-            assert queue.remove(name)
-            assert not queue.remove(name)
+            out = queue.served if number % 2 else queue.remove
+            assert out(name)
+            assert not out(name)
             inside.discard(name)
         assert set(queue) == inside
         assert [queue.position(one) for one in queue] == list(range(1, len(queue) + 1))

@@ -152,8 +152,7 @@ class Desk:
         """Forget a turn that waits."""
         entry = self._entries.pop(turn_id, None)
         if entry is not None and self.queue.remove(turn_id):
-            self._waiting[entry.pool] -= 1
-            self._waiting += Counter()  # drops what is at zero
+            self._left(entry.pool)
 
     # --- what goes out ------------------------------------------------------------------------------------------
 
@@ -244,9 +243,15 @@ class Desk:
             candidates=choice.candidates,
         )
         self._decided[place.turn] = (placement, now)
-        self.drop(place.turn.turn_id)
+        if self.queue.served(place.turn.turn_id):
+            self._left(entry.pool)
+        self._entries.pop(place.turn.turn_id, None)
         hit = 1.0 - choice.seen.new_tokens / max(1, place.prompt_tokens)
         return Decided(entry, placement, choice, now - entry.since, hit)
+
+    def _left(self, pool: Pool) -> None:
+        self._waiting[pool] -= 1
+        self._waiting += Counter()  # drops what is at zero
 
     def _count(self, place: PlaceTurn, seen: Seen, hashes: memoryview, now: float) -> None:
         """From now on the turn weighs on its worker, and its blocks are there for its siblings."""
@@ -266,7 +271,7 @@ class Desk:
         self.queue.put(
             turn_id,
             place.session,
-            arrived_at=min(now, place.arrived_at or now),
+            waited_s=min(self._limits.wait_s, max(0.0, now - (place.arrived_at or now))),
             charge_s=self._charge_s(entry),
             expires=min(now + self._limits.wait_s, place.deadline or float("inf")),
             priority=place.hints.priority,

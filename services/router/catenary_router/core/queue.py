@@ -1,12 +1,14 @@
 """Turns that wait for room.
 
-The rule: strict priority first; then by the time a turn counts as arrived: a session's waiting turn counts as arrived
-after its earlier ones were served, so that one session cannot crowd out others, and each level of priority counts as
-having come some seconds earlier, so that the highest priority is served first but the lowest is never starved. The
-queue is bounded, and every turn in it has a last moment.
+The rule: strict priority first; then fair over sessions (start-time fair queueing): time here is the seconds of a
+worker's work that each waiting session has been given on average, a session's turn begins when what it asked for before
+has been given, and one that comes anew begins now. So a session that floods gets what others leave and no more. Each
+level of priority begins some seconds earlier; since time goes on with every turn served, the highest is served first
+but the lowest is never starved. The queue is bounded, and every turn in it has a last moment.
 """
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,6 +23,7 @@ class Ticket:
     """One waiting turn's place in the queue."""
 
     turn_id: str
+    session: str
     rank: Rank
     expires: float
     charge_s: float
@@ -33,7 +36,9 @@ class FairQueue:
         self.limit = limit
         self._ranks: list[tuple[Rank, str]] = []
         self._tickets: dict[str, Ticket] = {}
-        self._served_until: dict[str, float] = {}
+        self._time = 0.0
+        self._given_until: dict[str, float] = {}
+        self._waiting: Counter[str] = Counter()
         self._count = 0
 
     def __len__(self) -> int:
@@ -61,30 +66,50 @@ class FairQueue:
         turn_id: str,
         session: str,
         *,
-        arrived_at: float,
+        waited_s: float,
         charge_s: float,
         expires: float,
         priority: int = 0,
         strict_priority: int = 0,
     ) -> None:
-        """Wait. `charge_s`: seconds of a worker's time the turn will take; it is what its session is charged."""
-        begins = max(arrived_at, self._served_until.get(session, 0.0))
-        self._served_until[session] = begins + charge_s
+        """Wait. `charge_s`: seconds of a worker's time the turn will take; `waited_s`: it waited elsewhere before."""
+        if not self._ranks:
+            self._given_until.clear()
+            self._time = 0.0
+        begins = max(self._time, self._given_until.get(session, 0.0))
+        self._given_until[session] = begins + charge_s
+        self._waiting[session] += 1
         self._count += 1
-        head_start = PRIORITY_S * max(-PRIORITY_MOST, min(PRIORITY_MOST, priority))
+        head_start = PRIORITY_S * max(-PRIORITY_MOST, min(PRIORITY_MOST, priority)) + waited_s
         rank = (-strict_priority, begins - head_start, self._count)
-        self._tickets[turn_id] = Ticket(turn_id, rank, expires, charge_s)
+        self._tickets[turn_id] = Ticket(turn_id, session, rank, expires, charge_s)
         insort(self._ranks, (rank, turn_id))
 
-    def remove(self, turn_id: str) -> bool:
-        """It was placed, cancelled or has expired; False when it was not here."""
-        ticket = self._tickets.pop(turn_id, None)
+    def served(self, turn_id: str) -> bool:
+        """It was placed; False when it was not here."""
+        sessions = len(self._waiting)
+        ticket = self._leave(turn_id)
         if ticket is None:
             return False
-        del self._ranks[bisect_left(self._ranks, (ticket.rank, turn_id))]
-        if not self._ranks:
-            self._served_until.clear()
+        self._time += ticket.charge_s / sessions
         return True
+
+    def remove(self, turn_id: str) -> bool:
+        """It was cancelled or has expired, and costs its session nothing; False when it was not here."""
+        ticket = self._leave(turn_id)
+        if ticket is None:
+            return False
+        self._given_until[ticket.session] -= ticket.charge_s
+        return True
+
+    def _leave(self, turn_id: str) -> Ticket | None:
+        ticket = self._tickets.pop(turn_id, None)
+        if ticket is not None:
+            del self._ranks[bisect_left(self._ranks, (ticket.rank, turn_id))]
+            self._waiting[ticket.session] -= 1
+            if not self._waiting[ticket.session]:
+                del self._waiting[ticket.session]
+        return ticket
 
     def position(self, turn_id: str) -> int:
         """From 1."""
