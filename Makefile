@@ -68,7 +68,7 @@ reference: $(VENV)/.dev  ## write docs/reference anew from the code
 
 lock: $(BIN)/uv  ## write the exported requirements anew from the members' declarations
 	$(UV) lock -q
-	$(UV) export -q --frozen --no-header --no-annotate --no-emit-workspace --all-packages --all-extras --no-extra trtllm --no-dev --format requirements-txt -o requirements.txt
+	$(UV) export -q --frozen --no-header --no-annotate --no-emit-workspace --all-packages --all-extras --no-extra trtllm --no-extra plot --no-dev --format requirements-txt -o requirements.txt
 	$(UV) export -q --frozen --no-header --no-annotate --no-emit-workspace --all-packages --all-extras --no-extra trtllm --all-groups --format requirements-txt -o requirements-dev.txt
 	$(foreach s,$(SERVICES),$(UV) export -q --frozen --no-header --no-annotate --no-emit-workspace --no-dev --package $(or $(DIST_$(s)),catenary-$(subst _,-,$(s))) --format requirements-txt -o requirements/$(s).txt ;)
 

@@ -17,6 +17,7 @@ COMMANDS = {
     "provision": "provisioning",
     "services": "services",
     "config": "config",
+    "simulate": "simulate",
 }
 FAILED, MISUSED, KILLED = 1, 2, 130
 

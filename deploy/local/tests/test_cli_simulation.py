@@ -1,0 +1,128 @@
+"""A simulated mesh: who asks when, what is found in the caches, who gets how much."""
+
+import pytest
+from catenary_cli.simulation.mesh import Asked, Shape
+from catenary_cli.simulation.play import play
+from catenary_cli.simulation.report import fairness, max_min, summarise
+from catenary_cli.simulation.trace import Session, Trace, Turn
+from catenary_cli.simulation.workloads import WORKLOADS, generate
+from catenary_router.core.placement import POLICIES
+from catenary_router.core.room import Limits
+from hypothesis import given
+from hypothesis import strategies as st
+
+BLOCK = 16
+
+
+def run(workload: str, policy: str = "kv", *, workers: int = 4, sessions: int | None = None) -> list[Asked]:
+    return play(generate(workload, sessions=sessions, seed=0), Shape(workers=workers, policy=policy), 0)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_turn_ends_and_the_same_seed_tells_the_same(policy: str) -> None:
+    trace = generate("shared_prompts", sessions=8, seed=3)
+    first, again = (play(trace, Shape(workers=2, policy=policy), 3) for _ in range(2))
+    assert len(first) == trace.turns
+    assert all(one.worker and 0 < one.first_token_s <= one.ended_s for one in first)
+    assert first == again
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_workload_is_a_function_of_its_seed(name: str) -> None:
+    assert generate(name, sessions=6, seed=1) == generate(name, sessions=6, seed=1)
+    assert generate(name, sessions=6, seed=1) != generate(name, sessions=6, seed=2)
+    assert len(generate(name, sessions=6, seed=1).sessions) == 6
+
+
+def test_a_turn_that_goes_on_finds_prompt_and_answer_in_the_cache() -> None:
+    turns = (Turn(((1, 1000),), 50, at_s=0.0), Turn(((2, 100),), 10, keeps=True, pause_s=2.0))
+    first, second = play(Trace((Session("s", turns),)), Shape(workers=3), 0)
+    assert (first.prompt, first.cached) == (1000, 0)
+    assert second.prompt == 1000 + 50 + 100
+    assert second.cached == (1000 + 49) // BLOCK * BLOCK  # the last token generated was never computed
+    assert second.predicted == second.cached
+    assert second.at - (first.at + first.ended_s) == pytest.approx(2.0)
+
+
+def test_a_parent_waits_for_its_sub_agents() -> None:
+    def turn(number: int) -> Turn:
+        return Turn(((number, 500),), 20)
+
+    parent = Session("lead", (Turn(((0, 500),), 20, at_s=0.0), turn(1)))
+    subs = tuple(Session(f"sub{n}", (turn(10 + n), turn(20 + n)), "lead", 0) for n in range(2))
+    sub_sub = Session("deep", (turn(30),), "sub0", 1)
+    asked = play(Trace((parent, *subs, sub_sub)), Shape(workers=2), 0)
+    by_name = {name: [one for one in asked if one.session == name] for name in ("lead", "sub0", "sub1", "deep")}
+    ends = {name: max(one.at + one.ended_s for one in ones) for name, ones in by_name.items() if name != "lead"}
+    fork_at = by_name["lead"][0].at + by_name["lead"][0].ended_s
+    assert by_name["sub0"][0].at == by_name["sub1"][0].at == pytest.approx(fork_at)
+    assert by_name["deep"][0].at == pytest.approx(by_name["sub0"][1].at + by_name["sub0"][1].ended_s)
+    assert by_name["lead"][1].at == pytest.approx(max(ends.values()))
+
+
+def test_turns_that_find_no_room_are_refused_and_counted() -> None:
+    turns = tuple(Session(f"s{n}", (Turn(((n, 60_000),), 5, at_s=0.0),)) for n in range(12))
+    asked = play(Trace(turns), Shape(workers=1, limits=Limits(queue=2)), 0)
+    summary = summarise(asked, 1)
+    assert summary.turns == 12
+    assert 0 < summary.refused < 12
+
+
+def test_eight_sub_agents_compute_their_prefix_twice_at_most() -> None:
+    def computed(policy: str) -> int:
+        firsts = [one for one in run("fork", policy) if one.prompt < 33_200]
+        assert len(firsts) == 8
+        return sum(max(0, 32_768 - one.cached) for one in firsts)
+
+    assert computed("kv") <= 2 * 32_768 < computed("round_robin")
+
+
+def test_a_hot_system_prompt_leaves_no_worker_far_above_the_mean() -> None:
+    summary = summarise(run("hot_prompt", sessions=300), 4)
+    assert summary.balance <= 1.5
+    assert summary.hit_ratio > 0.9
+
+
+def test_a_flooding_session_starves_nobody() -> None:
+    asked = run("flood", workers=1, sessions=6)
+    assert fairness(asked) >= 0.95
+    flooding = [one.first_token_s for one in asked if one.session == "flood"]
+    others = sorted(one.first_token_s for one in asked if one.session != "flood")
+    assert max(flooding) > 10.0  # there was more than the mesh can do
+    assert others[len(others) * 9 // 10] < 3.0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("workload", ["shared_prompts", "kv_pressure"])
+def test_our_policy_is_first_at_half_and_at_99_percent(workload: str) -> None:
+    ours = summarise(run(workload), 4)
+    for policy in ("kv_dynamo", "round_robin", "least_loaded", "random"):
+        theirs = summarise(run(workload, policy), 4)
+        assert ours.ttft_p50_ms < theirs.ttft_p50_ms
+        assert ours.ttft_p99_ms < theirs.ttft_p99_ms
+
+
+# --- what the figures mean ------------------------------------------------------------------------------------------
+
+
+def served(session: str, at: float, ended_s: float) -> Asked:
+    return Asked(session, at, 100, 10, "w0", first_token_s=ended_s / 2, ended_s=ended_s)
+
+
+def test_first_come_first_served_is_not_fair_to_those_who_ask_little() -> None:
+    flood = [served("flood", 0.0, 0.1 * number) for number in range(1, 200)]
+    rest = [served(f"s{n}", 1.0 + at, 20.0) for n in range(4) for at in range(10)]
+    assert fairness([*flood, *rest]) < 0.5
+    quick = [served(f"s{n}", 1.0 + at, 0.1) for n in range(4) for at in range(10)]
+    assert fairness([*flood, *quick]) > 0.95
+
+
+@given(st.dictionaries(st.text(max_size=3), st.floats(0, 1e6), min_size=1), st.floats(0, 1e7))
+def test_shares_are_max_min(wanted: dict[str, float], total: float) -> None:
+    due = max_min(wanted, total)
+    assert sum(due.values()) == pytest.approx(min(total, sum(wanted.values())))
+    most = max(due.values())
+    for name, share in due.items():
+        assert share <= wanted[name]
+        assert share == pytest.approx(wanted[name]) or share == pytest.approx(most)
