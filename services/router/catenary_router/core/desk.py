@@ -271,7 +271,7 @@ class Desk:
         self.queue.put(
             turn_id,
             place.session,
-            waited_s=min(self._limits.wait_s, max(0.0, now - (place.arrived_at or now))),
+            waited_s=self._waited_elsewhere_s(place, now),
             charge_s=self._charge_s(entry),
             expires=min(now + self._limits.wait_s, place.deadline or float("inf")),
             priority=place.hints.priority,
@@ -282,6 +282,10 @@ class Desk:
         if turn_id in self.queue:
             outcome.answers.append(self._tell(entry, now))
         return outcome
+
+    def _waited_elsewhere_s(self, place: PlaceTurn, now: float) -> float:
+        """Whole seconds since the turn's first arrival: less is the way here, and would only shuffle turns."""
+        return min(self._limits.wait_s, max(0.0, now - (place.arrived_at or now)) // 1)
 
     def _charge_s(self, entry: Entry) -> float:
         """Seconds of a worker's time the turn will take where it does best."""
