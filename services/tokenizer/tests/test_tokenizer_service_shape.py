@@ -5,6 +5,7 @@ from catenary_protocols.conversation import (
     Conversation,
     ImagePart,
     Message,
+    ReasoningPart,
     SystemMessage,
     TextPart,
     Tool,
@@ -54,6 +55,22 @@ def test_results_stand_in_the_order_of_their_calls() -> None:
     assert [one["content"] for one in said] == ["Hi", "", "a", "b", "c", "And?", "", "b", "c"]
     lone = chat_messages(conversation(user("Hi"), *results))
     assert [one["content"] for one in lone] == ["Hi", "c", "a", "b"]
+
+
+def test_a_thought_after_a_call_begins_a_message_and_results_know_all_calls() -> None:
+    def call(id_: str) -> CallPart:
+        return CallPart(id=id_, name="tide", arguments="{}")
+
+    one, two, three = (ReasoningPart(text=text) for text in ("one", "two", "three"))
+    answer = AssistantMessage(parts=(one, two, call("a"), call("b"), three, TextPart(text="So."), call("c")))
+    results = [ToolMessage(call_id=id_, parts=(TextPart(text=id_),)) for id_ in ("c", "a", "b")]
+    first, second, *told = chat_messages(conversation(user("Hi"), answer, *results))[1:]
+    assert (first["reasoning_content"], first["content"]) == ("one\ntwo", "")
+    assert (second["reasoning_content"], second["content"]) == ("three", "So.")
+    assert [len(message["tool_calls"]) for message in (first, second)] == [2, 1]  # type: ignore[arg-type]
+    assert [message["content"] for message in told] == ["a", "b", "c"]
+    apart = AssistantMessage(parts=answer.parts[:4]), AssistantMessage(parts=answer.parts[4:])
+    assert chat_messages(conversation(user("Hi"), *apart, *results))[1:] == [first, second, *told]
 
 
 def test_images_leave_a_mark_each_and_go_beside_the_prompt() -> None:

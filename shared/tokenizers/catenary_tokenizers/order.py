@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Any
 
 from catenary_tokenizers.traits import Traits
@@ -18,7 +19,8 @@ def order_messages(messages: Sequence[Message], traits: Traits) -> list[Message]
     """Shaped messages as the template takes them; unchanged where it takes everything."""
     ordered: list[Message] = []
     leading = True
-    for given in _single_calls(messages, traits) if traits.single_calls else messages:
+    told = messages if traits.later_text else _later_text_apart(messages, traits)
+    for given in _single_calls(told, traits) if traits.single_calls else told:
         role = given["role"]
         if role == "system" and (traits.system == "never" or (traits.system == "first" and not leading)):
             role = "user"
@@ -43,31 +45,39 @@ def _empty(role: str, traits: Traits) -> Message:
     return {"role": role, "content": [{"type": "text", "text": ""}] if traits.parts == "list" else ""}
 
 
-def _single_calls(messages: Sequence[Message], traits: Traits) -> Iterable[Message]:
-    """Each call in a message of its own, its results right after it."""
-    waiting: list[Message] = []
-    for at, message in enumerate(messages):
-        if message["role"] == "tool" and waiting:
-            continue
-        waiting = []
-        calls = message.get("tool_calls", ())
-        if len(calls) < 2:
+def _later_text_apart(messages: Iterable[Message], traits: Traits) -> Iterable[Message]:
+    """Calls after the first ones without text, which stands in a message before them."""
+    called = False
+    for message in messages:
+        calls = message.get("tool_calls")
+        if called and calls and message["content"]:
+            yield {key: value for key, value in message.items() if key != "tool_calls"}
+            yield {**_empty("assistant", traits), "tool_calls": calls}
+        else:
             yield message
-            continue
-        results = _results_after(messages, at)
-        waiting = results
-        known = {call["id"] for call in calls}
-        for n, call in enumerate(calls):
-            yield {**(message if n == 0 else _empty("assistant", traits)), "tool_calls": [call]}
-            yield from (result for result in results if result["tool_call_id"] == call["id"])
-        yield from (result for result in results if result["tool_call_id"] not in known)
+        called = called or bool(calls)
 
 
-def _results_after(messages: Sequence[Message], at: int) -> list[Message]:
-    end = at + 1
-    while end < len(messages) and messages[end]["role"] == "tool":
-        end += 1
-    return list(messages[at + 1 : end])
+def _single_calls(messages: Iterable[Message], traits: Traits) -> Iterable[Message]:
+    """Each call in a message of its own, its results right after it."""
+    groups = [list(group) for _, group in groupby(messages, _kind)]
+    for before, group, after in zip([[], *groups], groups, [*groups[1:], []], strict=False):
+        if _kind(group[0]) == "calls":
+            for message in group:
+                yield from _set_apart(message, after, traits)
+        else:
+            known = {call["id"] for message in before for call in message.get("tool_calls", ())}
+            yield from (message for message in group if message.get("tool_call_id") not in known)
+
+
+def _kind(message: Message) -> str:
+    return "calls" if message.get("tool_calls") else str(message["role"])
+
+
+def _set_apart(message: Message, results: Sequence[Message], traits: Traits) -> Iterable[Message]:
+    for n, call in enumerate(message["tool_calls"]):
+        yield {**(message if n == 0 else _empty("assistant", traits)), "tool_calls": [call]}
+        yield from (result for result in results if result.get("tool_call_id") == call["id"])
 
 
 def _are_one(first: Message, second: Message, traits: Traits, *, leading: bool) -> bool:

@@ -7,12 +7,15 @@ are told apart by words that stand nowhere else.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from catenary_tokenizers.answers import CLOSE_THINK
 from catenary_tokenizers.chat import ChatTemplate
 from catenary_tokenizers.errors import PromptError, TemplateLimitError
-from catenary_tokenizers.shape import CLOSE_THINK
+from catenary_tokenizers.safety import Shield
+from catenary_tokenizers.shape import shape_messages
 from catenary_tokenizers.template import Engine, Jinja2Engine, MiniJinjaEngine
 from catenary_tokenizers.traits import Traits
 
@@ -91,9 +94,9 @@ def _result(content: object = "Wombat") -> Message:
     return {"role": "tool", "content": content, "tool_call_id": _ID, "name": "look_up"}
 
 
-def _call(arguments: object) -> Message:
+def _call(arguments: object, id_: str = _ID, **fields: object) -> Message:
     function = {"name": "look_up", "arguments": arguments}
-    return _assistant("", tool_calls=[{"id": _ID, "type": "function", "function": function}])
+    return _assistant("", tool_calls=[{"id": id_, "type": "function", "function": function}], **fields)
 
 
 class _Prober:
@@ -110,7 +113,7 @@ class _Prober:
         both = {**call, "tool_calls": [*call["tool_calls"], *other["tool_calls"]]}
         thought = {"reasoning_content": "Vicuna", "thinking": "Vicuna"}
         tool_results = self._has("Wombat", [_user(), call, _result()], [_TOOL])
-        return Traits(
+        found = Traits(
             reasoning=self._reasoning(call, thought),
             arguments=arguments,
             loose_arguments=arguments == "string" or self._has("Vole", [_user(), _call("Vole"), _result()], [_TOOL]),
@@ -131,6 +134,7 @@ class _Prober:
             whole_tools=not self._has("look_up", [_user()], [_BARE_TOOL]) and self._has("look_up", [_user()], [_TOOL]),
             call_names=_KIMI_CALL in self._source,
         )
+        return self._answers(found)
 
     def _text(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None) -> str | None:
         context = {"messages": messages, "tools": tools, "add_generation_prompt": messages[-1]["role"] != "assistant"}
@@ -159,6 +163,32 @@ class _Prober:
         if self._has("Vicuna", looped, [_TOOL]) or self._has("Vicuna", [_user(), _assistant(**thought)]):
             return "field"
         return "inline" if CLOSE_THINK in self._source else "none"
+
+    def _answers(self, found: Traits) -> Traits:
+        """The first way in which nothing that an answer says is lost, and each thought stands before its own call."""
+        first = _call({"key": "Viper"}, "first", reasoning_content="Vicuna")
+        second = _call({"key": "Vole"}, "second", reasoning_content="Vaquita")
+        results = [{**_result(word), "tool_call_id": id_} for word, id_ in (("Wombat", "first"), ("Walrus", "second"))]
+        spoken, again = ({**call, "content": "Yak"} for call in (first, second))
+        later, apart = [_user(), first, results[0], again, results[1]], replace(found, later_text=False)
+        if (
+            self._keeps(found, [_user(), spoken, results[0]], "Yak")
+            and not self._keeps(found, later, "Yak")
+            and self._keeps(apart, later, "Vaquita", "Yak", "Vole")
+        ):
+            found = apart
+        for way in ("split", "list", "join"):
+            found = replace(found, interleaved=way)
+            if self._keeps(found, [_user(), first, second, *results], "Vicuna", "Viper", "Vaquita", "Vole", "Walrus"):
+                break
+        ended = [_user(), first, _assistant("Yak", reasoning_content="Vaquita"), results[0]]
+        return replace(found, ends_early=self._keeps(found, ended, "Vicuna", "Viper", "Vaquita", "Yak", "Wombat"))
+
+    def _keeps(self, traits: Traits, messages: Sequence[Message], *words: str) -> bool:
+        """Whether these words come out, in this order."""
+        text = self._text(shape_messages(messages, traits, Shield([])), [_TOOL]) or ""
+        places = [text.find(word) for word in words]
+        return -1 not in places and places == sorted(places)
 
     def _system(self) -> str:
         if not self._has("Xerus", [_system(), _user()]):

@@ -11,17 +11,16 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from catenary_tokenizers.answers import CLOSE_THINK, OPEN_THINK, answers_as_taken, thought_of
 from catenary_tokenizers.errors import PromptError
 from catenary_tokenizers.order import order_messages
 from catenary_tokenizers.safety import Shield
 from catenary_tokenizers.traits import Traits
 
-__all__ = ["CLOSE_THINK", "OPEN_THINK", "call_arguments", "shape_messages", "shape_tools"]
+__all__ = ["call_arguments", "shape_messages", "shape_tools"]
 
 Message = dict[str, Any]
 
-OPEN_THINK, CLOSE_THINK = "<think>", "</think>"
-_LEAD = 32  # characters in which reasoning that a client sent back as text begins
 _SHAPED = frozenset({"role", "content", "reasoning_content", "thinking", "tool_calls", "tool_call_id"})
 
 
@@ -40,7 +39,7 @@ def shape_messages(messages: Iterable[Mapping[str, object]], traits: Traits, shi
     """
     ids = _CallIds(traits.call_names)
     shaped: list[Message] = []
-    for at, message in enumerate(messages):
+    for at, message in answers_as_taken(messages, traits):
         try:
             shaped.append(_message(message, traits, shield, ids))
         except KeyError as error:
@@ -93,13 +92,16 @@ class _CallIds:
 
 
 def _assistant(message: Mapping[str, object], traits: Traits, shield: Shield, ids: _CallIds) -> Message:
-    reasoning, content = _reasoning(message)
+    reasoning, content = thought_of(message)
     if traits.one_text and reasoning and content and isinstance(content, str) and message.get("tool_calls"):
         reasoning, content = f"{reasoning}\n\n{content}", ""
+        message = {**message, "reasoning_content": reasoning}
     shaped = _others(message, shield)
     shaped |= {"role": "assistant", "content": _content({**message, "content": content}, traits, shield)}
     if reasoning and traits.reasoning == "field":
-        shaped["reasoning_content"] = shaped["thinking"] = shield.shield(reasoning)
+        listed = message.get("reasoning_content")
+        given = listed if traits.interleaved == "list" and isinstance(listed, list) else reasoning
+        shaped["reasoning_content"] = shaped["thinking"] = shield.shield_structure(given)
     elif reasoning and traits.reasoning == "inline":
         thought = f"{OPEN_THINK}\n{shield.shield(reasoning)}\n{CLOSE_THINK}\n\n"
         said = shaped["content"]
@@ -107,19 +109,6 @@ def _assistant(message: Mapping[str, object], traits: Traits, shield: Shield, id
     if calls := message.get("tool_calls"):
         shaped["tool_calls"] = [_call(call, traits, shield, ids) for call in _sequence(calls, "tool_calls")]
     return shaped
-
-
-def _reasoning(message: Mapping[str, object]) -> tuple[str, object]:
-    """Reasoning and content; reasoning that a client sent back inside the text is taken out of it."""
-    content = message.get("content")
-    if reasoning := message.get("reasoning_content"):
-        return str(reasoning), content
-    if isinstance(content, str) and OPEN_THINK in content[:_LEAD] and content.lstrip().startswith(OPEN_THINK):
-        thought, closed, said = content.lstrip().removeprefix(OPEN_THINK).partition(CLOSE_THINK)
-        if not closed:
-            return "", content
-        return thought.strip("\n"), said.lstrip("\n")
-    return "", content
 
 
 def _call(call: Mapping[str, Any], traits: Traits, shield: Shield, ids: _CallIds) -> Message:

@@ -24,6 +24,9 @@ TRAITS = st.builds(
     answers_results=st.booleans(),
     needs_user=st.booleans(),
     one_text=st.booleans(),
+    interleaved=st.sampled_from(["split", "list", "join"]),
+    ends_early=st.booleans(),
+    later_text=st.booleans(),
 )
 ROLES = st.lists(st.sampled_from(["system", "user", "assistant", "calls", "tool"]), min_size=1, max_size=12)
 

@@ -1,7 +1,7 @@
 """A conversation in the chat form that templates read (Hugging Face's): the one place that knows both."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 from typing import Any
@@ -22,10 +22,14 @@ from catenary_protocols.conversation import (
 from catenary_tokenizers.stabilise import Stabiliser, canonical_tool
 
 _STABILISER = Stabiliser()
+Said = ReasoningPart | TextPart | CallPart
 
 
 def chat_messages(conversation: Conversation) -> list[Mapping[str, object]]:
-    """Messages as templates want them, without volatile preambles, results in the order of their calls."""
+    """Messages as templates want them, without volatile preambles, results in the order of their calls.
+
+    A thought after a call begins a message of its own: each stands before its own calls, however a client sent them.
+    """
     names = {
         part.id: part.name
         for message in conversation.messages
@@ -34,38 +38,38 @@ def chat_messages(conversation: Conversation) -> list[Mapping[str, object]]:
         if isinstance(part, CallPart)
     }
     ordered = _in_order_of_calls(conversation.messages)
-    return _STABILISER.messages(_message(message, names) for message in ordered)
+    return _STABILISER.messages(one for message in ordered for one in _messages(message, names))
 
 
 def _in_order_of_calls(messages: Iterable[Message]) -> list[Message]:
     """Clients send results as calls end; most templates tell results apart by their order alone."""
     ordered: list[Message] = []
-    places: dict[str, int] = {}
+    calls: list[str] = []
 
     def place(message: Message) -> int:
-        return places.get(message.call_id, len(places)) if isinstance(message, ToolMessage) else 0
+        id_ = message.call_id if isinstance(message, ToolMessage) else ""
+        return calls.index(id_) if id_ in calls else len(calls)
 
-    for results, run in groupby(messages, lambda message: isinstance(message, ToolMessage)):
-        for message in sorted(run, key=place) if results else run:
-            ordered.append(message)
-            if isinstance(message, AssistantMessage):
-                calls = [part.id for part in message.parts if isinstance(part, CallPart)]
-                places = {id_: at for at, id_ in enumerate(calls)}
+    for kind, run in groupby(messages, type):
+        given = list(run)
+        ordered += sorted(given, key=place) if kind is ToolMessage else given
+        if kind is AssistantMessage:  # one answer, which may be several messages
+            calls = [part.id for answer in given for part in answer.parts if isinstance(part, CallPart)]
     return ordered
 
 
-def _message(message: Message, names: dict[str, str]) -> dict[str, object]:
+def _messages(message: Message, names: dict[str, str]) -> Iterable[dict[str, object]]:
     match message:
         case SystemMessage():
-            return {"role": "system", "content": _content(message.parts)}
+            yield {"role": "system", "content": _content(message.parts)}
         case UserMessage():
-            return {"role": "user", "content": _content(message.parts)}
+            yield {"role": "user", "content": _content(message.parts)}
         case ToolMessage():
             name = message.name or names.get(message.call_id, "")
             content = _failed(message) if message.is_error else _content(message.parts)
-            return {"role": "tool", "content": content, "tool_call_id": message.call_id, "name": name}
+            yield {"role": "tool", "content": content, "tool_call_id": message.call_id, "name": name}
         case AssistantMessage():
-            return _assistant(message)
+            yield from map(_assistant, _by_thought(message.parts))
 
 
 def _failed(message: ToolMessage) -> str | list[dict[str, str]]:
@@ -74,15 +78,28 @@ def _failed(message: ToolMessage) -> str | list[dict[str, str]]:
     return f"Error: {content}" if isinstance(content, str) else [{"type": "text", "text": "Error: "}, *content]
 
 
-def _assistant(message: AssistantMessage) -> dict[str, object]:
+def _by_thought(parts: Iterable[Said]) -> list[list[Said]]:
+    """An answer, cut where the model thought again after a call."""
+    answers: list[list[Said]] = [[]]
+    called = False
+    for part in parts:
+        if called and isinstance(part, ReasoningPart):
+            answers.append([])
+            called = False
+        called = called or isinstance(part, CallPart)
+        answers[-1].append(part)
+    return answers
+
+
+def _assistant(parts: Sequence[Said]) -> dict[str, object]:
     out: dict[str, object] = {
         "role": "assistant",
-        "content": "".join(part.text for part in message.parts if isinstance(part, TextPart)),
+        "content": "".join(part.text for part in parts if isinstance(part, TextPart)),
     }
-    reasoning = [part.text for part in message.parts if isinstance(part, ReasoningPart)]
+    reasoning = [part.text for part in parts if isinstance(part, ReasoningPart)]
     if reasoning:
         out["reasoning_content"] = "\n".join(reasoning)
-    calls = [part for part in message.parts if isinstance(part, CallPart)]
+    calls = [part for part in parts if isinstance(part, CallPart)]
     if calls:
         out["tool_calls"] = [
             {
