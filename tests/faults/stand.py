@@ -123,6 +123,14 @@ class Watch:
         await self.until(f"a {service} names the turn", lambda: self.holder(service, turn_id) != "")
         return self.holder(service, turn_id)
 
+    def called(self, turn_id: str) -> bool:
+        """Whether a call of a turn was published."""
+        return any(call.turn_id == turn_id for call in self.calls.values())
+
+    def named(self, service: str) -> set[str]:
+        """Turns that the last beats of a service name."""
+        return {live.turn_id for name, beat in self.beats.items() if name.startswith(service) for live in beat.turns}
+
     def holder(self, service: str, turn_id: str) -> str:
         """The instance of a service whose last beat names a turn, or ""."""
         for name, beat in self.beats.items():
@@ -197,10 +205,10 @@ class Stand:
             if part.alive:
                 part.wake()
         await self.start_again(*(name for name, part in self.parts.items() if not part.alive))
+        workers = [name for name, part in self.parts.items() if part.service == "worker"]
+        await self.watch.until("everything is ready", lambda: all(map(self.watch.ready, self.parts)), READY_S)
         await self.watch.until(
-            "everything is ready and no turn is left",
-            lambda: all(self.watch.ready(name) and not self.watch.beats[name].turns for name in self.parts),
-            READY_S,
+            "no turn runs", lambda: not any(self.watch.beats[name].turns for name in workers), READY_S
         )
 
     async def stop(self) -> dict[str, int]:

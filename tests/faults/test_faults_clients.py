@@ -24,7 +24,7 @@ async def test_the_turn_of_a_client_that_leaves_is_dropped_everywhere(clients: C
 async def test_a_client_that_does_not_read_holds_up_nobody_and_no_drain(clients: Clients, stand: Stand) -> None:
     await clients.truth(LONG)
     with deaf(stand, ENDLESS):
-        await stand.watch.until("it runs", lambda: bool(stand.watch.beats["frontend-1"].turns))
+        await stand.watch.until("it runs", lambda: bool(stand.watch.named("worker")))
         async with clients.turns(LONG) as (turn,):
             await clients.same(turn, LONG)
         code = await asyncio.to_thread(stand.parts["frontend-1"].process.stop, PATIENCE_S)

@@ -55,9 +55,7 @@ async def test_its_call_is_run_once_and_the_turn_ends_in_an_error_not_to_be_retr
 
     events = await stand.bus.subscribe(stand.subjects.to("events", frontend=FRONTEND), on_frame)
     await submit(stand, "tokenizer-1", request)
-    await stand.watch.until(
-        "a call is out", lambda: any(call.turn_id == turn_id for call in stand.watch.calls.values())
-    )
+    await stand.watch.until("a call is out", lambda: stand.watch.called(turn_id))
     stand.parts["tokenizer-1"].kill()
     await submit(stand, "tokenizer-2", again)
     await stand.watch.until("the end", lambda: bool(told.get("tokenizer-2")) and ended(told["tokenizer-2"][-1]))

@@ -27,8 +27,9 @@ async def test_turns_wait_for_the_next_router_when_theirs_dies(clients: Clients,
     await clients.truth(LONG)
     router = stand.parts[ranked(MODEL, ["router-1", "router-2"])[0]]
     router.freeze()
+    before = stand.watch.named("tokenizer")
     async with clients.turns(LONG, LONG) as turns:
-        await stand.watch.until("a tokenizer has both", lambda: _live(stand, "tokenizer") == 2)
+        await stand.watch.until("a tokenizer has both", lambda: len(stand.watch.named("tokenizer") - before) == 2)
         router.kill()
         for turn in turns:
             await clients.same(turn, LONG)
@@ -71,8 +72,9 @@ async def test_a_turn_is_given_to_another_owner_when_the_first_dies_before_its_f
     await clients.truth(LONG)
     owner = stand.parts[owner_of(LONG)]
     owner.freeze()
+    before = stand.watch.named("frontend-1")
     async with clients.turns(LONG) as (turn,):
-        await stand.watch.until("the frontend has it", lambda: _live(stand, "frontend-1") == 1)
+        await stand.watch.until("the frontend has it", lambda: bool(stand.watch.named("frontend-1") - before))
         owner.kill()
         await clients.same(turn, LONG)
 
@@ -91,7 +93,7 @@ async def test_a_turn_whose_owner_dies_in_the_middle_ends_in_a_clear_error(clien
 async def test_after_a_published_call_the_error_says_not_to_try_again(clients: Clients, stand: Stand) -> None:
     await clients.truth(CALLS)
     async with clients.turns(CALLS) as (turn,):
-        await stand.watch.until("the call is out", lambda: any(c.turn_id == turn.turn_id for c in calls(stand)))
+        await stand.watch.until("the call is out", lambda: stand.watch.called(turn.turn_id))
         stand.parts[owner_of(CALLS)].kill()
         await clients.failed(turn, "owner_lost", retry=False)
 
@@ -104,14 +106,6 @@ async def test_the_turns_of_a_dead_frontend_are_cancelled_everywhere(clients: Cl
         await stand.watch.until("nobody has it", lambda: not stand.watch.holder("worker", turn.turn_id))
     async with clients.turns(LONG, frontend="frontend-2") as (again,):
         await clients.same(again, LONG)
-
-
-def calls(stand: Stand) -> list[Any]:
-    return list(stand.watch.calls.values())
-
-
-def _live(stand: Stand, name: str) -> int:
-    return sum(len(beat.turns) for one, beat in stand.watch.beats.items() if one.startswith(name))
 
 
 @pytest.mark.parametrize("fault", ["killed", "cut off"])
