@@ -15,6 +15,7 @@ OWN = {member.package.name: [str(member.project["name"])] for member in members(
 DISTRIBUTIONS = {**packages_distributions(), **OWN}
 TEST_TOOLS = {
     "pytest",
+    "gguf",
     "hypothesis",
     "httpx",
     "openai",
@@ -25,6 +26,7 @@ TEST_TOOLS = {
     "uvloop",
     "pyyaml",
     "msgspec",
+    "numpy",
 }
 """What tests of any member may use: the development group."""
 

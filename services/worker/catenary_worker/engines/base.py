@@ -45,7 +45,8 @@ class EngineSetup:
     """What an engine is made from.
 
     Attributes:
-        directory: the model directory (or file, where an engine takes one).
+        directory: the model directory.
+        file: the one file that the model was given as, where it was.
         parser: format name of catenary-parsers in which the model writes its calls.
         reasoning: format name of its reasoning; "auto" is the format's own.
         context: tokens a turn may have in all; 0 leaves it to the model.
@@ -59,6 +60,7 @@ class EngineSetup:
     context: int = 0
     options: Mapping[str, object] = field(default_factory=dict)
     on_phase: Callable[[str], None] = lambda _: None
+    file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
