@@ -196,6 +196,22 @@ def test_messages_in_every_shape_become_one_conversation() -> None:
     )
 
 
+def test_thoughts_in_a_list_stand_before_their_calls_and_the_text_after_the_last() -> None:
+    calls = [{"id": id_, "type": "function", "function": {"name": "tide", "arguments": "{}"}} for id_ in "abc"]
+    first, second, third = (CallPart(id=id_, name="tide", arguments="{}") for id_ in "abc")
+    one, two, four, so = (*(ReasoningPart(text=text) for text in ("one", "two", "four")), TextPart(text="so"))
+
+    def parts(*thoughts: str) -> tuple[object, ...]:
+        said = {"role": "assistant", "content": "so", "reasoning_content": thoughts, "tool_calls": calls}
+        (message,) = CHAT.read(body(messages=[said])).conversation.messages
+        assert isinstance(message, AssistantMessage)
+        return message.parts
+
+    assert parts() == (so, first, second, third)
+    assert parts("one", "two") == (one, first, two, so, second, third)
+    assert parts("one", "", "two", "four") == (one, first, second, two, third, four, so)
+
+
 def test_the_rest_of_a_request_is_read() -> None:
     draft = CHAT.read(
         body(

@@ -1,6 +1,7 @@
 """Messages in every shape that clients send → messages of a conversation."""
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from catenary_protocols.apis.chat.request import (
     AssistantChat,
@@ -69,17 +70,17 @@ def _parts(content: str | list[TextBlock | ImageBlock], path: str) -> tuple[Text
 
 
 def _assistant(message: AssistantChat) -> AssistantMessage:
-    parts: list[ReasoningPart | TextPart | CallPart] = []
-    reasoning = message.reasoning_content or message.reasoning
-    if reasoning:
-        parts.append(ReasoningPart(text=reasoning))
-    for block in _said(message):
-        text = block.refusal if isinstance(block, RefusalBlock) else block.text
-        if text:
-            parts.append(TextPart(text=text))
-    parts += [_call(echo.id, echo.function) for echo in message.tool_calls or ()]
+    said = [block.refusal if isinstance(block, RefusalBlock) else block.text for block in _said(message)]
+    calls = [_call(echo.id, echo.function) for echo in message.tool_calls or ()]
     if message.function_call:
-        parts.append(_call("", message.function_call))
+        calls.append(_call("", message.function_call))
+    reasoning = message.reasoning_content or message.reasoning or ""
+    thoughts = [reasoning] if isinstance(reasoning, str) else reasoning
+    parts: list[ReasoningPart | TextPart | CallPart] = []
+    for n, (thought, call) in enumerate(zip_longest(thoughts, calls), 1):
+        parts += [ReasoningPart(text=thought)] if thought else []
+        parts += [TextPart(text=text) for text in said if text] if n == len(thoughts) else []
+        parts += [call] if call else []
     return AssistantMessage(parts=tuple(parts))
 
 

@@ -71,11 +71,14 @@ class UserChat(Wire, frozen=True, tag_field="role", tag="user"):
 
 
 class AssistantChat(Wire, frozen=True, tag_field="role", tag="assistant"):
-    """What the model said: reasoning, then text, then calls. `reasoning` is another name of `reasoning_content`."""
+    """What the model said: reasoning, then text, then calls. `reasoning` is another name of `reasoning_content`.
+
+    Of a list of thoughts the nth stands before the nth call, and the text after the last one.
+    """
 
     content: str | list[TextBlock | RefusalBlock] | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
+    reasoning_content: str | list[str] | None = None
+    reasoning: str | list[str] | None = None
     refusal: str | None = None
     tool_calls: list[ToolCallEcho] | None = None
     function_call: FunctionCall | None = None
