@@ -160,6 +160,17 @@ async def test_any_other_error_means_that_the_engine_is_broken(gpu: StandIn, err
     await one.stop()
 
 
+async def test_a_result_of_another_shape_breaks_the_engine_and_hangs_nobody(newer: StandIn) -> None:
+    one = engine()
+    await one.start()
+    one.submit(turn())
+    newer.llm.results["2"].outputs[0].request_perf_metrics = "none of ours"
+    with pytest.raises(EngineError, match="nobody understands"):
+        async for _ in one.steps():
+            pass
+    await one.stop()
+
+
 async def test_what_it_refuses_at_the_door_ends_the_turn_as_the_requests_fault(gpu: StandIn) -> None:
     async with running(engine(llm={"guided_decoding_backend": None})) as seen:
         last = await seen.until_end(seen.submit(turn(options={"json_schema": {"type": "object"}})))
@@ -326,15 +337,18 @@ async def test_statistics_that_never_come_hold_nobody_up(newer: StandIn) -> None
         assert (await seen.until_end(seen.submit(turn()))).finish == "length"
 
 
-async def test_statistics_tell_of_blocks_and_step_times(gpu: StandIn) -> None:
+async def test_statistics_tell_of_blocks_and_each_iteration_once(gpu: StandIn) -> None:
     one = engine()
     await one.start()
+    gpu.pauses = 0.002
     one.submit(turn(max_tokens=None))
+    loads = []
     async for step in one.steps():
-        if step.load.used_blocks:
-            assert step.load.step_ms == 1.0
-            assert step.load.total_blocks == 512
+        loads.append(step.load)
+        if step.load.used_blocks and step.load.step_ms:
             break
+    assert (loads[-1].step_ms, loads[-1].total_blocks) == (1.0, 512)
+    assert one._load().step_ms == 0.0
     await one.stop()
 
 

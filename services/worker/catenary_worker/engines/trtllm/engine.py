@@ -60,6 +60,7 @@ class TrtEngine:
         self._activity = Activity(lambda: self._admission.inside > 0)
         self._private = PrivateTurns()
         self._stats = IterationStats()
+        self._iteration: IterationStats | None = None
         self._draining = self._stopped = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -261,8 +262,9 @@ class TrtEngine:
         self._steps.add(delta)
 
     def _load(self) -> EngineLoad:
-        """From our own books; the engine's statistics add what only it knows, and may be late."""
-        stats, cache = self._stats, self._stats.cache
+        """From our own books; statistics add what only the engine knows, and may be late. An iteration counts once."""
+        cache = self._stats.cache
+        iteration, self._iteration = self._iteration or IterationStats(), None
         waiting = self._admission.waiting
         inside = [one for one in self._turns.values() if one.result is not None]
         fresh = [one for one in inside if not one.started]
@@ -275,8 +277,8 @@ class TrtEngine:
             decode_tokens=sum(one.tokens for one in inside if one.started),
             used_blocks=cache.used_num_blocks if cache and inside else 0,
             total_blocks=self._blocks,
-            step_ms=stats.latency_ms,
-            prefilled_tokens=stats.batch.num_ctx_tokens if stats.batch else 0,
+            step_ms=iteration.latency_ms,
+            prefilled_tokens=iteration.batch.num_ctx_tokens if iteration.batch else 0,
         )
 
     # --- what the engine tells of itself ------------------------------------------------------------------------
@@ -300,9 +302,15 @@ class TrtEngine:
             self._steps.add_kv(events)
 
     def _take_stats(self, raw: list[object]) -> None:
-        self._stats = read_stats(raw[-1]) or self._stats
+        self._iteration = read_stats(raw[-1])
+        self._stats = self._iteration or self._stats
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._steps.fail(EngineError(f"TensorRT-LLM said what nobody understands: {error!r}"))
