@@ -60,6 +60,12 @@ cases: $(VENV)/.dev  ## run case files (FILES=path/*.jsonl)
 bench: $(VENV)/.dev  ## measure and print JSON
 	$(BIN)/python -m tests.bench $(ARGS)
 
+faults: $(VENV)/.dev  ## kill, freeze and cut off every part of a mesh under load; what became of each turn and call
+	$(BIN)/python -m pytest -q tests/faults $(ARGS)
+
+soak: $(VENV)/.dev  ## a mesh under mixed load: nothing grows, nothing is left behind (SECONDS=600)
+	$(BIN)/python -m tests.soak $(SECONDS)
+
 fuzz: $(VENV)/.dev  ## look for input that breaks the parsers' laws (SECONDS=600)
 	$(BIN)/python -m shared.parsers.tests.fuzz_parsers $(SECONDS)
 
@@ -72,4 +78,4 @@ lock: $(BIN)/uv  ## write the exported requirements anew from the members' decla
 	$(UV) export -q --frozen --no-header --no-annotate --no-emit-workspace --all-packages --all-extras --no-extra trtllm --all-groups --format requirements-txt -o requirements-dev.txt
 	$(foreach s,$(SERVICES),$(UV) export -q --frozen --no-header --no-annotate --no-emit-workspace --no-dev --package $(or $(DIST_$(s)),catenary-$(subst _,-,$(s))) --format requirements-txt -o requirements/$(s).txt ;)
 
-.PHONY: help install install-dev serve demo test check format reference cases bench fuzz lock
+.PHONY: help install install-dev serve demo test check format reference cases bench faults soak fuzz lock

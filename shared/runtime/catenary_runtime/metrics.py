@@ -7,4 +7,5 @@ BUS_DROPPED = Counter("catenary_bus_dropped_total", "Messages dropped while cut 
 LINK_GAPS = Counter("catenary_link_gaps_total", "Frames found missing and asked for again", ["link"])
 INCARNATIONS = Counter("catenary_incarnations_total", "Incarnations this instance has taken")
 PEERS = Gauge("catenary_peers", "Live peers", ["service"])
+TASKS = Gauge("catenary_tasks", "Tasks that have not ended")
 BUILD = Info("catenary_build", "Version of this service")

@@ -26,7 +26,7 @@ from catenary_runtime import logging, telemetry
 from catenary_runtime.bus import Bus
 from catenary_runtime.config import ConfigError, Settings, load
 from catenary_runtime.health import EmbeddedServer, Health, admin_app, server_for
-from catenary_runtime.metrics import BUILD
+from catenary_runtime.metrics import BUILD, TASKS
 from catenary_runtime.presence import AnyBeat, Presence
 
 S = TypeVar("S", bound=Settings)
@@ -129,6 +129,7 @@ class Service(Generic[S]):
     async def live(self) -> None:
         """From connect to disconnect."""
         loop = asyncio.get_running_loop()
+        TASKS.set_function(lambda: len(asyncio.all_tasks(loop)))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stopping.set)
         self.health.checks["bus"] = lambda: (self.bus.connected, "connected" if self.bus.connected else "no broker")

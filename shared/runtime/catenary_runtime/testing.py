@@ -34,13 +34,17 @@ def nats_binary() -> str:
 
 @dataclass(slots=True)
 class NatsServer:
-    """A nats-server with JetStream, on loopback, with its own credentials. `restart` keeps port and store."""
+    """A nats-server with JetStream, on loopback, with its own credentials.
+
+    `restart` keeps port and store; `monitor` is the URL where it tells of itself.
+    """
 
     directory: Path
     port: int = 0
     user: str = "catenary"
     max_payload: str = "8MB"
     password: str = field(default_factory=lambda: secrets.token_hex(8))
+    monitor: str = ""
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -54,6 +58,7 @@ class NatsServer:
         config = self.directory / "nats.conf"
         config.write_text(
             f'listen: "127.0.0.1:{self.port or -1}"\n'
+            'http: "127.0.0.1:-1"\n'
             f'server_name: "test"\n'
             f"max_payload: {self.max_payload}\n"
             f'jetstream {{ store_dir: "{self.directory}/js", max_file_store: 1TB }}\n'
@@ -67,7 +72,9 @@ class NatsServer:
         deadline = time.monotonic() + 15
         while time.monotonic() < deadline and self.process.poll() is None:
             if ports.exists() and (text := ports.read_text()):
-                self.port = int(json.loads(text)["nats"][0].rpartition(":")[2])
+                ports_of = json.loads(text)
+                self.port = int(ports_of["nats"][0].rpartition(":")[2])
+                self.monitor = str(ports_of["monitoring"][0])
                 return
             time.sleep(0.01)
         raise RuntimeError(f"nats-server did not start: {(self.directory / 'nats.log').read_text()[-2000:]}")
