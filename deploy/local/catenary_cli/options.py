@@ -20,6 +20,8 @@ class Flags:
     """What was said on the command line; None and "" were not.
 
     Attributes:
+        model: a model directory or a GGUF file, to serve alone.
+        model_path: model directory of a GGUF file that has no vocabulary we read.
         nats: an external broker; without one the launcher runs its own.
         nats_port: of its own broker, if free; 0 for any.
         environment: more for every process.
@@ -30,6 +32,8 @@ class Flags:
     port: int | None = None
     workers: int | None = None
     engine: str = ""
+    model: str = ""
+    model_path: str = ""
     time_scale: float | None = None
     nats: str = ""
     nats_port: int = 4222
@@ -97,9 +101,29 @@ def _frontend(flags: Flags) -> Sequence[str]:
 
 
 def _models(flags: Flags, file: str) -> list[Model]:
+    if flags.model or flags.model_path:
+        return [_override(_given(flags), flags)]
     path, tables = read_file(file)
     models = read_models(tables["models"], str(path)) if tables.get("models") else [Model()]
     return [_override(model, flags) for model in models]
+
+
+def _given(flags: Flags) -> Model:
+    """The model of the flags, under its file's name; a machine that has it has room for it once."""
+    path, beside = Path(flags.model or flags.model_path), Path(flags.model_path)
+    for flag, one in (("model", path), ("model-path", beside)):
+        if not one.exists():
+            raise ConfigError(f"--{flag} is {one}, which is not there", field=flag.replace("-", "_"))
+    gguf = path.suffix == ".gguf"
+    if flags.model and flags.model_path and not gguf:
+        raise ConfigError(f"--model-path goes with a GGUF file, and --model is {path}", field="model_path")
+    return Model(
+        name=path.stem if gguf else path.resolve().name,
+        path=flags.model_path or flags.model,
+        engine="llamacpp" if gguf else "sim",
+        workers=1,
+        options={"gguf": str(path.resolve())} if gguf and flags.model_path else {},
+    )
 
 
 def _override(model: Model, flags: Flags) -> Model:

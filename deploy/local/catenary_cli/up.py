@@ -11,7 +11,7 @@ from catenary_cli.options import Flags, resolve
 from catenary_cli.welcome import welcome
 
 ABOUT = "Run the whole mesh on this machine until Ctrl-C."
-EXAMPLE = "catenary up --workers 4 --time-scale 0.5"
+EXAMPLE = "catenary up --engine llamacpp --model FILE.gguf"
 KILLED = 130
 
 
@@ -25,6 +25,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, help="port of the HTTP APIs, 0 for any free one (default 8000)")
     parser.add_argument("--workers", type=int, help="workers of each model (default 2, or the file's)")
     parser.add_argument("--engine", default="", help="engine of the workers (default sim, or the file's)")
+    parser.add_argument("--model", default="", help="serve this model alone: a GGUF file or a model directory")
+    parser.add_argument("--model-path", default="", help="model directory whose vocabulary a GGUF file is to have")
     parser.add_argument("--time-scale", type=float, help="simulator: 1 is real time, 0 as fast as the machine goes")
     parser.add_argument(
         "--nats", default="", help="URL of a broker to use (env CATENARY_NATS; default: one of our own)"

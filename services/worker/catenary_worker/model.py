@@ -8,7 +8,7 @@ from catenary_parsers import UnknownFormat, detect, format_named, reasoning_name
 from catenary_protocols.bus.messages import ModelCard
 from catenary_protocols.errors import RequestError
 from catenary_runtime.models import card_hash, hash_files
-from catenary_tokenizers import ModelDirectoryError, ModelTokenizer, embedded_path, load
+from catenary_tokenizers import ModelDirectoryError, ModelTokenizer, embedded_path, load, unpack_gguf
 
 from catenary_worker.engines.base import EngineInfo
 from catenary_worker.settings import WorkerSettings
@@ -19,13 +19,18 @@ SPEAKS_PLAINLY = ("default", "none")
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model directory and the facts about it that change what is generated or read."""
+    """A model directory and the facts about it that change what is generated or read.
+
+    Attributes:
+        file: the GGUF file that the directory was made from.
+    """
 
     name: str
     directory: Path
     parser: str
     reasoning: str
     context: int
+    file: Path | None = None
 
     def card(self, engine: EngineInfo) -> ModelCard:
         """What the mesh is told; the hash covers everything in it but names and times."""
@@ -47,8 +52,12 @@ class Model:
 
 def open_model(settings: WorkerSettings) -> Model:
     """Read the model directory; raises `RequestError` that names the setting that is wrong."""
-    directory = Path(settings.model_path) if settings.model_path else embedded_path()
+    path = Path(settings.model_path) if settings.model_path else embedded_path()
+    file = path if path.suffix == ".gguf" else None
+    directory = path if file is None else Path(settings.data_dir, "models", settings.instance or settings.model)
     try:
+        if file is not None:
+            unpack_gguf(file, directory)
         tokenizer = load(directory)
     except ModelDirectoryError as error:
         raise RequestError(f"model_path: {error}", code="invalid_value", field="model_path") from error
@@ -59,6 +68,7 @@ def open_model(settings: WorkerSettings) -> Model:
         parser=parser,
         reasoning=reasoning,
         context=settings.context or tokenizer.context_length or 0,
+        file=file,
     )
 
 

@@ -92,7 +92,7 @@ class WorkerService(Service[WorkerSettings]):
             options["scripts"] = True
         self.phase["engine"] = "starting"
         told = partial(self.phase.__setitem__, "engine")
-        setup = EngineSetup(model.directory, model.parser, model.reasoning, settings.context, options, told)
+        setup = EngineSetup(model.directory, model.parser, model.reasoning, settings.context, options, told, model.file)
         engine = await asyncio.to_thread(engine_for(settings.engine), setup)
         info = await engine.start()
         card = await asyncio.to_thread(model.card, info)

@@ -7,7 +7,8 @@ import pytest
 from catenary_tokenizers import embedded_path, load
 from catenary_worker.engines.base import Engine
 from catenary_worker.engines.contract import EngineContract
-from catenary_worker.engines.llamacpp import LlamaEngine, LlamaSettings
+from catenary_worker.engines.llamacpp import LlamaSettings
+from catenary_worker.engines.llamacpp.engine import LlamaEngine
 from catenary_worker.engines.llamacpp.testing import write_tiny_gguf
 
 

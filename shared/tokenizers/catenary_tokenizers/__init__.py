@@ -3,6 +3,7 @@
 from catenary_tokenizers.blocks import block_hashes, extend_hashes, root_hash
 from catenary_tokenizers.detokenise import Detokenizer
 from catenary_tokenizers.errors import ModelDirectoryError, PromptError, TemplateLimitError, TokenizerError
+from catenary_tokenizers.gguf import unpack_gguf
 from catenary_tokenizers.ids import pack, unpack
 from catenary_tokenizers.load import embedded_path, load
 from catenary_tokenizers.model import ModelTokenizer, Rendered
@@ -30,4 +31,5 @@ __all__ = [
     "root_hash",
     "scope_of",
     "unpack",
+    "unpack_gguf",
 ]

@@ -12,7 +12,7 @@ from typing import Any
 
 from catenary_tokenizers.vocabulary import AddedToken, byte_alphabet
 
-__all__ = ["parse_tiktoken", "spec_from_ranks", "spec_from_tekken", "spec_from_tiktoken"]
+__all__ = ["byte_level_spec", "parse_tiktoken", "spec_from_ranks", "spec_from_tekken", "spec_from_tiktoken"]
 
 Ranks = Mapping[bytes, int]
 
@@ -60,6 +60,30 @@ def spec_from_ranks(
         known = [(left, right) for left, right in cuts if left in ranks and right in ranks]
         known.sort(key=lambda cut: (ranks[cut[0]], ranks[cut[1]]))
         merges += ([names[left], names[right]] for left, right in known)
+    vocab = {token.text: token.id for token in added if token.id < first_id}
+    vocab |= {names[token]: first_id + rank for token, rank in ranks.items()}
+    return byte_level_spec(vocab, merges, pattern, added, normalizer=normalizer, ignore_merges=True)
+
+
+def byte_level_spec(
+    vocab: Mapping[str, int],
+    merges: Sequence[Sequence[str]],
+    pattern: str,
+    added: Sequence[AddedToken],
+    *,
+    normalizer: str | None,
+    ignore_merges: bool,
+) -> dict[str, Any]:
+    """A `tokenizer.json` of byte-level BPE.
+
+    Args:
+        vocab: tokens in the byte alphabet to ids.
+        merges: pairs of tokens, the first to merge first.
+        pattern: regular expression that cuts text into words.
+        added: control tokens with their ids.
+        normalizer: `NFC` or another of `tokenizers`' Unicode forms.
+        ignore_merges: whether a word that is a token is that token, whatever the merges give.
+    """
     return {
         "version": "1.0",
         "truncation": None,
@@ -94,10 +118,9 @@ def spec_from_ranks(
             "end_of_word_suffix": None,
             "fuse_unk": False,
             "byte_fallback": False,
-            "ignore_merges": True,
-            "vocab": {token.text: token.id for token in added if token.id < first_id}
-            | {names[token]: first_id + rank for token, rank in ranks.items()},
-            "merges": merges,
+            "ignore_merges": ignore_merges,
+            "vocab": dict(vocab),
+            "merges": [list(merge) for merge in merges],
         },
     }
 

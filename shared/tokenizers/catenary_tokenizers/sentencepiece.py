@@ -7,11 +7,11 @@ normaliser's name (3.1) are read. Text is encoded as `SentencePieceProcessor.enc
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["spec_from_sentencepiece"]
+__all__ = ["Piece", "spec_from_pieces", "spec_from_sentencepiece"]
 
 _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 2, 3, 4, 6
 _BPE = 2
@@ -19,7 +19,9 @@ _SPACE = "▁"
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class Piece:
+    """A token: its text, how early it is merged (greater is earlier), and its type."""
+
     text: str
     score: float
     kind: int
@@ -27,7 +29,7 @@ class _Piece:
 
 def spec_from_sentencepiece(content: bytes) -> dict[str, Any]:
     """The vocabulary of a `tokenizer.model`. `ValueError` for a model that is not BPE, or normalises text."""
-    pieces: list[_Piece] = []
+    pieces: list[Piece] = []
     model_type: int | bytes = 1
     normaliser = ""
     for field, value in _fields(content):
@@ -41,6 +43,16 @@ def spec_from_sentencepiece(content: bytes) -> dict[str, Any]:
         raise ValueError(
             f"a SentencePiece model of type {model_type!r} with normaliser {normaliser!r} is not read here"
         )
+    return spec_from_pieces(pieces)
+
+
+def spec_from_pieces(pieces: Sequence[Piece], *, leading_space: bool = True) -> dict[str, Any]:
+    """The same of pieces in the order of their ids.
+
+    Args:
+        pieces: with SentencePiece's types: 2 unknown, 3 control, 4 user-defined, 6 byte.
+        leading_space: whether a text gets one.
+    """
     vocab = {piece.text: index for index, piece in enumerate(pieces)}
     unknown = next((piece.text for piece in pieces if piece.kind == _UNKNOWN), None)
     return {
@@ -51,7 +63,7 @@ def spec_from_sentencepiece(content: bytes) -> dict[str, Any]:
         "normalizer": {
             "type": "Sequence",
             "normalizers": [
-                {"type": "Prepend", "prepend": _SPACE},
+                *([{"type": "Prepend", "prepend": _SPACE}] if leading_space else []),
                 {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE},
             ],
         },
@@ -83,13 +95,13 @@ def spec_from_sentencepiece(content: bytes) -> dict[str, Any]:
 _ADDED = frozenset({_UNKNOWN, _CONTROL, _USER_DEFINED})
 
 
-def _piece(fields: Mapping[int, int | bytes]) -> _Piece:
+def _piece(fields: Mapping[int, int | bytes]) -> Piece:
     score = struct.unpack("<f", _message(fields.get(2, b"\0\0\0\0")))[0]
     kind = fields.get(3, 1)
-    return _Piece(_message(fields[1]).decode(), score, kind if isinstance(kind, int) else 0)
+    return Piece(_message(fields[1]).decode(), score, kind if isinstance(kind, int) else 0)
 
 
-def _added(index: int, piece: _Piece) -> dict[str, Any]:
+def _added(index: int, piece: Piece) -> dict[str, Any]:
     return {
         "id": index,
         "content": piece.text,
@@ -101,7 +113,7 @@ def _added(index: int, piece: _Piece) -> dict[str, Any]:
     }
 
 
-def _merges(pieces: list[_Piece], vocab: Mapping[str, int]) -> list[list[str]]:
+def _merges(pieces: Sequence[Piece], vocab: Mapping[str, int]) -> list[list[str]]:
     """Every way to put a piece together from two others, the best scores first."""
     plain = {piece.text for piece in pieces if piece.kind not in _ADDED and piece.kind != _BYTE}
     merges: list[tuple[float, int, str, str]] = []

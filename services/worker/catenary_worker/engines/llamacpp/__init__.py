@@ -1,25 +1,30 @@
-"""llama.cpp, for GGUF models on CPUs and laptops. Nothing of it is imported before the engine starts."""
+"""llama.cpp, for GGUF models on CPUs and laptops. Nothing of it is imported before it is asked for."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from catenary_protocols.errors import RequestError
 from catenary_tokenizers import TokenizerError, load
 
 from catenary_worker.engines.base import EngineSetup
-from catenary_worker.engines.llamacpp.engine import LlamaEngine
 from catenary_worker.engines.llamacpp.server import check_installed
 from catenary_worker.engines.llamacpp.settings import LlamaSettings
 
-__all__ = ["LlamaEngine", "LlamaSettings", "llamacpp"]
+if TYPE_CHECKING:
+    from catenary_worker.engines.llamacpp.engine import LlamaEngine
+
+__all__ = ["LlamaSettings", "llamacpp"]
 
 _CONTEXT = 16_384
 """Tokens of a slot where nobody says how many: a KV cache that fits beside a laptop's model."""
 
 
-def llamacpp(setup: EngineSetup) -> LlamaEngine:
+def llamacpp(setup: EngineSetup) -> "LlamaEngine":
     """The factory of the entry point. Raises `RequestError` that names the wrong setting, or says how to install it."""
     settings = LlamaSettings.read(setup.options)
     check_installed()
+    from catenary_worker.engines.llamacpp.engine import LlamaEngine
+
     file = _file(setup, settings)
     try:
         tokenizer = load(setup.directory)

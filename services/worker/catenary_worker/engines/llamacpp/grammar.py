@@ -11,6 +11,7 @@ from itertools import count
 
 import msgspec
 from catenary_protocols.errors import RequestError
+from llguidance import LLMatcher
 
 _Node = Mapping[str, object]
 _ANY = "/(?s:.*)/"
@@ -52,7 +53,10 @@ class _Writer:
             start = self._node(node)
         except KeyError as error:
             raise _refused(f"it lacks {error}") from error
-        return "\n".join(["%llguidance {}", f"start: {start}", f"TEXT: {_ANY}", *self._rules])
+        grammar = "\n".join(["%llguidance {}", f"start: {start}", f"TEXT: {_ANY}", *self._rules])
+        if wrong := LLMatcher.validate_grammar(grammar):  # llama.cpp would go on without it
+            raise _refused(wrong.splitlines()[0])
+        return grammar
 
     def _node(self, node: _Node, until: str = "") -> str:  # noqa: C901 - a kind of node is a branch
         """A part of the output, and `until` behind it."""
