@@ -43,7 +43,7 @@ def thought_of(message: Message) -> tuple[str, object]:
     """Reasoning and content; reasoning that a client sent back inside the text is taken out of it."""
     content = message.get("content")
     if reasoning := message.get("reasoning_content"):
-        return "\n".join(filter(None, reasoning)) if isinstance(reasoning, list) else str(reasoning), content
+        return "\n".join(map(str, filter(None, _listed(reasoning)))), content
     if isinstance(content, str) and OPEN_THINK in content[:_LEAD] and content.lstrip().startswith(OPEN_THINK):
         thought, closed, said = content.lstrip().removeprefix(OPEN_THINK).partition(CLOSE_THINK)
         if not closed:
@@ -69,12 +69,16 @@ def _joined(run: Sequence[Message], traits: Traits) -> Message:
         reasoning = []
         for message, thought in zip(run, thoughts, strict=True):
             reasoning += [thought, *[""] * (len(calls_of(message)) - 1)]
-    content: Any = [part for one in contents if one for part in _parts(one)]
+    content: Any = [part for one in contents if one for part in _listed(_part(one))]
     if not any(one and not isinstance(one, str) for one in contents):
         content = "".join(one for one in contents if one)
     calls = [call for message in run for call in calls_of(message)]
     return {**run[0], "content": content, "reasoning_content": reasoning, "tool_calls": calls}
 
 
-def _parts(content: Any) -> Iterable[object]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+def _listed(value: object) -> Sequence[object]:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _part(content: object) -> object:
+    return {"type": "text", "text": content} if isinstance(content, str) else content

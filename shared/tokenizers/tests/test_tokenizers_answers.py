@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from catenary_tokenizers.errors import PromptError
 from catenary_tokenizers.probe import open_template
 from catenary_tokenizers.safety import Shield
 from catenary_tokenizers.shape import shape_messages
@@ -91,6 +92,19 @@ def test_text_that_a_template_prints_beside_the_first_calls_alone_stands_apart_l
     assert not open_template(LATER, {}).traits.later_text
     turns = (answer("", "f", "First."), result("f"), answer("", "g", "Then."), result("g"))
     assert rendered(LATER, *turns) == "[?]First.(f {})[F]Then.(g {})[G]"
+
+
+def test_thoughts_given_as_a_list_are_one_text_where_the_template_reads_texts() -> None:
+    thought = {**answer("", "f"), "reasoning_content": ["one", "", "two"]}
+    assert [m["reasoning_content"] for m in shape_messages([thought], Traits(), PLAIN)] == ["one\ntwo"]
+    (listed,) = shape_messages([thought], Traits(interleaved="list"), PLAIN)
+    assert listed["reasoning_content"] == ["one", "", "two"]
+
+
+@pytest.mark.parametrize("broken", [{"content": 5}, {"content": [5]}, {"tool_calls": [5]}])
+def test_what_is_broken_in_an_answer_that_goes_on_is_named(broken: dict[str, Any]) -> None:
+    with pytest.raises(PromptError, match=r"messages\[0\]|content"):
+        shape_messages([answer("one", "f"), {**answer("two", "g"), **broken}], Traits(interleaved="join"), PLAIN)
 
 
 def test_parts_of_joined_answers_stay_parts() -> None:
