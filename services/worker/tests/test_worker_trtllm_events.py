@@ -153,6 +153,14 @@ def test_a_block_that_was_removed_after_the_gap_proves_nothing() -> None:
     assert stream.counts["orphan"] == 1
 
 
+def test_a_chain_with_a_hole_in_it_proves_nothing() -> None:
+    stream = Stream()
+    stream.say(stored(None, block(1), block(2), block(3)))
+    stream.raw(removed(9))
+    assert names(stream.say(removed(2), stored(3, block(4)))) == ["0"]
+    assert stream.counts == {"gap": 1, "orphan": 1}
+
+
 def test_a_restart_is_forgotten_for_good() -> None:
     stream = Stream()
     stream.say(stored(None, block(1)), removed(9))
