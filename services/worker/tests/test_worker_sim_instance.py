@@ -133,7 +133,7 @@ def test_a_string_is_taken_from_the_users_words(said: str, expected: dict[str, s
 
 
 def test_of_quotes_within_quotes_the_innermost_is_the_value() -> None:
-    assert words.quoted('"Run `cat a.txt` and say what \'b c\' is"') == ["cat a.txt", "b c"]
+    assert words.quoted("\"Run `cat a.txt` and say what 'b c' is\"") == ["cat a.txt", "b c"]
 
 
 def test_quoted_values_are_given_out_in_order_and_once() -> None:
