@@ -7,7 +7,9 @@ from pathlib import Path
 import httpx
 import pytest
 from catenary_runtime.bus import Bus
+from catenary_tokenizers import embedded_path
 
+from tests.mesh import ops
 from tests.mesh.harness import RunningMesh, Script, running_mesh
 from tests.mesh.otlp import Receiver, receiving
 
@@ -34,6 +36,15 @@ def paced_mesh(tmp_path_factory: pytest.TempPathFactory, spans: Receiver) -> Ite
     environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": spans.url}
     flags = ("--time-scale", "1", "--sim-script")
     with running_mesh(tmp_path_factory.mktemp("paced"), *flags, environment=environment) as one:
+        yield one
+
+
+@pytest.fixture(scope="session")
+def ops_mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMesh]:
+    """A fast model, a slow one and one that takes images; odd answers are logged with their text."""
+    folder = tmp_path_factory.mktemp("ops")
+    flags = ("--config", str(ops.config(folder, embedded_path())), "--sim-script")
+    with running_mesh(folder, *flags, environment=ops.ENVIRONMENT) as one:
         yield one
 
 

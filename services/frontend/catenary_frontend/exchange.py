@@ -13,7 +13,7 @@ from typing import Any
 
 from catenary_protocols.apis.api import Api, Encoder
 from catenary_protocols.errors import ErrorInfo
-from catenary_protocols.turn_events import Failed, Finished, TurnEvent
+from catenary_protocols.turn_events import Accepted, Failed, Finished, Queued, Started, TurnEvent
 
 from catenary_frontend.account import Account
 from catenary_frontend.edge import REQUEST_ID_HEADERS
@@ -26,6 +26,8 @@ _STREAM_HEADERS: Headers = [
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
+_PREAMBLE = (Accepted, Queued, Started)
+"""Events of a turn that may still fail before its first token."""
 _CANCELLED = ErrorInfo(code="cancelled", message="the turn was cancelled")
 
 
@@ -53,6 +55,7 @@ class Exchange:
         "_account",
         "_api",
         "_clock",
+        "_early",
         "_encoder",
         "_hold",
         "_keep",
@@ -85,6 +88,7 @@ class Exchange:
         self._stop = stop
         self._keep = keep
         self._resumable = resumable
+        self._early = b""
         self._left_at = 0.0
         self._clock = loop.time
         self._wrote_at = loop.time()
@@ -100,7 +104,11 @@ class Exchange:
             self._keep.spawn(self._keep_then_end(self._keep, events[-1]), "keep")
             return
         self._account.note(events)
-        self._write(self._encoder.feed(events), _error_of(events[-1]) if ended else None, ended=ended)
+        data = self._encoder.feed(events)
+        if self._hold is not None and not ended and all(isinstance(event, _PREAMBLE) for event in events):
+            self._early += data
+        else:
+            self._write(data, _error_of(events[-1]) if ended else None, ended=ended)
 
     async def _keep_then_end(self, keep: Keep, end: TurnEvent) -> None:
         self._account.note((end,))
@@ -151,9 +159,9 @@ class Exchange:
     # --- streamed -----------------------------------------------------------------------------------------------
 
     def _stream(self, data: bytes, *, ended: bool) -> None:
+        self._open()
         if not data and not ended:
             return
-        self._open()
         self._wrote_at = self._clock()
         self._outlet.write(data, last=ended)
         if self._outlet.overrun and not self._outlet.ended:
@@ -166,6 +174,9 @@ class Exchange:
         self._release()
         if not self._outlet.started:
             self._outlet.start(200, [*_STREAM_HEADERS, *self._own_headers()])
+        if self._early:
+            self._outlet.write(self._early)
+            self._early = b""
 
     def _release(self) -> None:
         if self._hold is not None:

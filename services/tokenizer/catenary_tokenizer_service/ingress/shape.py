@@ -1,7 +1,7 @@
 """A conversation in the chat form that templates read (Hugging Face's): the one place that knows both."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 from typing import Any
@@ -22,6 +22,7 @@ from catenary_protocols.conversation import (
 from catenary_tokenizers.stabilise import Stabiliser, canonical_tool
 
 _STABILISER = Stabiliser()
+_CUT = "the call was cut off by the limit of tokens and was not run"
 Said = ReasoningPart | TextPart | CallPart
 
 
@@ -37,8 +38,19 @@ def chat_messages(conversation: Conversation) -> list[Mapping[str, object]]:
         for part in message.parts
         if isinstance(part, CallPart)
     }
-    ordered = _in_order_of_calls(conversation.messages)
+    ordered = _in_order_of_calls(_with_cut_calls_told(conversation.messages))
     return _STABILISER.messages(one for message in ordered for one in _messages(message, names))
+
+
+def _with_cut_calls_told(messages: Iterable[Message]) -> Iterator[Message]:
+    """A call that the limit cut has no result, and its model would not know why."""
+    given = list(messages)
+    results = {message.call_id for message in given if isinstance(message, ToolMessage)}
+    for message in given:
+        yield message
+        for part in message.parts if isinstance(message, AssistantMessage) else ():
+            if isinstance(part, CallPart) and part.id not in results and not isinstance(_object(part.arguments), dict):
+                yield ToolMessage(call_id=part.id, parts=(TextPart(text=_CUT),), is_error=True)
 
 
 def _in_order_of_calls(messages: Iterable[Message]) -> list[Message]:
