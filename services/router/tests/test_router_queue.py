@@ -121,6 +121,18 @@ def test_sessions_that_ask_for_too_much_get_equal_shares() -> None:
     assert jain >= 0.95
 
 
+def test_of_more_turns_than_may_wait_the_one_that_would_be_served_last_is_refused() -> None:
+    stage = full_worker(limits=Limits(queue=4))
+    for number in range(4):
+        stage.place(f"flood{number}", prompt((number, 40)), session="flood")
+    stage.place("other", prompt((50, 40)), session="other")
+    stage.place("high", prompt((60, 40)), session="urgent", hints=Hints(priority=2))
+    stage.place("low", prompt((70, 40)), session="patient", hints=Hints(priority=-2))
+    assert [stage.where(f"flood{number}") for number in range(4)] == ["queued", "queued", "queue_full", "queue_full"]
+    assert (stage.where("other"), stage.where("high"), stage.where("low")) == ("queued", "queued", "queue_full")
+    assert len(stage.desk.queue) == 4
+
+
 def test_a_full_queue_refuses_with_a_time_that_is_true() -> None:
     stage = full_worker(limits=Limits(queue=10))
     for number in range(40):  # ten a second are served

@@ -3,7 +3,8 @@
 The rule: every `PlaceTurn` is answered once, by `Placement` or `Refused`, and by `PlaceQueued` each second until then;
 the same turn asked again gets the same answer. A turn goes only where there is room (a free slot, prefill that will be
 through soon, KV space); without any it waits in the queue, and when even that is full or has no end, it is refused with
-a time after which trying again makes sense.
+a time after which trying again makes sense. Of more turns than may wait, the one that would be served last is refused,
+whether it has just come or not: a flood fills no queue against others, and low priority does not keep out high.
 """
 
 from collections import Counter, OrderedDict, deque
@@ -266,8 +267,7 @@ class Desk:
     def _enqueue(self, entry: Entry, now: float) -> Outcome:
         place = entry.place
         turn_id = place.turn.turn_id
-        if self.queue.full:
-            return Outcome([self._refuse(entry, "queue_full", f"{len(self.queue)} turns wait already", now)])
+        was_full = self.queue.full
         self.queue.put(
             turn_id,
             place.session,
@@ -278,7 +278,12 @@ class Desk:
             strict_priority=place.hints.strict_priority,
         )
         self._waiting[entry.pool] += 1
+        last = self._entries[self.queue.last] if was_full else None
+        if last is entry:
+            return Outcome([self._too_many(entry, now)])
         outcome = self.pump(now)
+        if last is not None and last.place.turn.turn_id in self.queue:
+            outcome.answers.append(self._too_many(last, now))
         if turn_id in self.queue:
             outcome.answers.append(self._tell(entry, now))
         return outcome
@@ -315,6 +320,9 @@ class Desk:
         return Decided(
             entry, _refused(entry.place, code, why, self._retry_after(entry.place, now)), waited_s=now - entry.since
         )
+
+    def _too_many(self, entry: Entry, now: float) -> Decided:
+        return self._refuse(entry, "queue_full", f"{len(self.queue) - 1} turns wait before it", now)
 
     def _retry_after(self, place: PlaceTurn, now: float) -> float:
         """When a turn that came now would find room: by the pace of late, else by the work that waits."""

@@ -57,6 +57,11 @@ class FairQueue:
         return len(self._tickets) >= self.limit
 
     @property
+    def last(self) -> str:
+        """Who would be served last of those that wait now."""
+        return self._ranks[-1][1]
+
+    @property
     def charge_s(self) -> float:
         """Seconds of one worker's work that wait here."""
         return sum(ticket.charge_s for ticket in self._tickets.values())
