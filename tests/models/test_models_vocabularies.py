@@ -24,7 +24,7 @@ DIRECTORIES: dict[str, Callable[[], Path]] = {
     "tekken": fetch.tekken,
     "mistral": fetch.mistral,
 }
-QUICK, SLOW = ["embedded", "qwen"], ["deepseek", "tekken", "mistral"]
+QUICK, SLOW = ["embedded"], ["qwen", "deepseek", "tekken", "mistral"]
 EVERY_VOCABULARY = pytest.mark.parametrize(
     "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 )
