@@ -53,6 +53,11 @@ class LlamaEngine:
         self._idle = asyncio.Event()
         self._idle.set()
 
+    @property
+    def pid(self) -> int:
+        """Of llama.cpp's process."""
+        return self._server.pid
+
     async def start(self) -> EngineInfo:
         """See `Engine`."""
         self._address = await self._server.start()

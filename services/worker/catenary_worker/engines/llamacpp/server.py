@@ -75,6 +75,11 @@ class LlamaServer:
         where = urlsplit(answer.address)
         return Address(str(where.hostname), int(where.port or 0), key)
 
+    @property
+    def pid(self) -> int:
+        """Of the process, once it was started."""
+        return self._process.pid if self._process is not None else 0
+
     async def died(self) -> int:
         """Returns the exit code when the process is gone."""
         return await self._process.wait() if self._process is not None else 0

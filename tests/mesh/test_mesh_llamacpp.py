@@ -1,0 +1,100 @@
+"""A GGUF file through the whole mesh: prefixes are reused, the index is right, schemas hold."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from catenary_protocols.bus.codec import Decoder, encode
+from catenary_protocols.bus.messages import Overlap, OverlapQuery
+from catenary_runtime.bus import Bus
+from catenary_tokenizers import block_hashes, embedded_path, load
+from catenary_worker.engines.llamacpp.testing import write_tiny_gguf
+
+from tests.mesh.harness import PATIENCE_S, RunningMesh, running_mesh
+
+MODEL, BLOCK = "tiny", 16
+SCHEMA = {
+    "type": "object",
+    "properties": {"port": {"enum": ["Oslo", "Bergen"]}, "boats": {"type": "integer", "minimum": 0, "maximum": 9}},
+    "required": ["port", "boats"],
+    "additionalProperties": False,
+}
+decode = Decoder(Overlap)
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMesh]:
+    folder = tmp_path_factory.mktemp("llama")
+    file = write_tiny_gguf(folder / f"{MODEL}.gguf")
+    with running_mesh(folder, "--engine", "llamacpp", "--model", str(file)) as one:
+        yield one
+
+
+async def ask(client: httpx.AsyncClient, messages: list[dict[str, Any]], **more: object) -> dict[str, Any]:
+    request = {"model": MODEL, "messages": messages, "max_tokens": 40, "temperature": 0, **more}
+    answer = await client.post("/v1/chat/completions", json=request)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def held(bus: Bus, ids: bytes) -> int:
+    """Leading blocks of a prompt that the index says the worker holds."""
+    query = OverlapQuery(model=MODEL, block_size=BLOCK, hashes=block_hashes(ids, BLOCK))
+    said = decode(await bus.request(bus.subjects.to("overlap", model=MODEL), encode(query), within=PATIENCE_S))
+    return max((one.blocks for one in said.workers), default=0)
+
+
+async def until_held(bus: Bus, ids: bytes, blocks: int) -> None:
+    """Events may still be on their way."""
+    async with asyncio.timeout(PATIENCE_S):
+        while await held(bus, ids) != blocks:
+            pass
+
+
+async def test_a_session_reuses_its_slot_and_the_index_says_so(llama: RunningMesh) -> None:
+    first = [{"role": "user", "content": " ".join(f"Note {line}: ferry {line * 7 % 31}." for line in range(60))}]
+    tokenizer = load(embedded_path())
+    async with llama.bus() as bus, llama.client() as client:
+        answer = await ask(client, first)
+        prompt = tokenizer.encode_prompt(tokenizer.render(first))
+        assert answer["usage"]["prompt_tokens"] == len(prompt) // 4
+        assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+        # The slot holds the prompt and all that was generated but the last token; of it, the prompt is known here.
+        await until_held(bus, prompt, len(prompt) // 4 // BLOCK)
+        second = [*first, answer["choices"][0]["message"], {"role": "user", "content": "And then?"}]
+        again = await ask(client, second)
+        assert again["usage"]["prompt_tokens_details"]["cached_tokens"] >= len(prompt) // 4 - BLOCK
+        for number in range(2):  # two strangers take the two slots
+            await ask(client, [{"role": "user", "content": f"{number} " + "tide " * 200}])
+        await until_held(bus, prompt, 0)
+
+
+async def test_an_answer_keeps_to_its_schema(llama: RunningMesh) -> None:
+    wanted = {"type": "json_schema", "json_schema": {"name": "harbour", "schema": SCHEMA, "strict": True}}
+    async with llama.client() as client:
+        answer = await ask(client, [{"role": "user", "content": "How many boats?"}], response_format=wanted)
+    said = json.loads(answer["choices"][0]["message"]["content"])
+    assert said["port"] in {"Oslo", "Bergen"}
+    assert said["boats"] in range(10)
+    assert answer["choices"][0]["finish_reason"] == "stop"
+
+
+async def test_a_required_call_comes_and_fits(llama: RunningMesh) -> None:
+    tools = [{"type": "function", "function": {"name": "count_boats", "parameters": SCHEMA}}]
+    opener = load(embedded_path()).control_tokens["<tool_call>"]
+    async with llama.client() as client:
+        answer = await ask(
+            client,
+            [{"role": "user", "content": "How many boats?"}],
+            tools=tools,
+            tool_choice={"type": "function", "function": {"name": "count_boats"}},
+            logit_bias={str(opener): 100},  # a model of random weights would talk for ever first
+            max_tokens=120,
+        )
+    (call,) = answer["choices"][0]["message"]["tool_calls"]
+    assert call["function"]["name"] == "count_boats"
+    assert json.loads(call["function"]["arguments"])["port"] in {"Oslo", "Bergen"}
