@@ -110,10 +110,10 @@ def _models(flags: Flags, file: str) -> list[Model]:
 
 def _given(flags: Flags) -> Model:
     """The model of the flags, under its file's name; a machine that has it has room for it once."""
-    path, beside = Path(flags.model or flags.model_path), Path(flags.model_path)
-    for flag, one in (("model", path), ("model-path", beside)):
-        if not one.exists():
-            raise ConfigError(f"--{flag} is {one}, which is not there", field=flag.replace("-", "_"))
+    for flag, said in (("model", flags.model), ("model-path", flags.model_path)):
+        if said and not Path(said).exists():
+            raise ConfigError(f"--{flag} is {said}, which is not there", field=flag.replace("-", "_"))
+    path = Path(flags.model or flags.model_path)
     gguf = path.suffix == ".gguf"
     if flags.model and flags.model_path and not gguf:
         raise ConfigError(f"--model-path goes with a GGUF file, and --model is {path}", field="model_path")

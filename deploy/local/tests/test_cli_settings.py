@@ -53,6 +53,29 @@ def test_flags_stand_over_the_file(file: Path) -> None:
     assert second.options == {"threads": 2}
 
 
+def test_a_model_on_the_command_line_is_served_alone(file: Path, tmp_path: Path) -> None:
+    gguf, directory = tmp_path / "tiny-Q4.gguf", tmp_path / "qwen"
+    gguf.touch()
+    directory.mkdir()
+    (alone,) = resolve(Flags(config=str(file), model=str(gguf)), {}).models
+    assert alone == Model(name="tiny-Q4", path=str(gguf), engine="llamacpp", workers=1)
+    (beside,) = resolve(Flags(model=str(gguf), model_path=str(directory), workers=2), {}).models
+    assert (beside.path, beside.options, beside.workers) == (str(directory), {"gguf": str(gguf)}, 2)
+    (plain,) = resolve(Flags(model=str(directory), engine="trtllm"), {}).models
+    assert (plain.name, plain.path, plain.engine) == ("qwen", str(directory), "trtllm")
+
+
+def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
+    for flags, field in (
+        (Flags(model=str(tmp_path / "m.gguf")), "model"),
+        (Flags(model_path=str(tmp_path / "m")), "model_path"),
+        (Flags(model=str(tmp_path), model_path=str(tmp_path)), "model_path"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            resolve(flags, {})
+        assert caught.value.field == field
+
+
 def test_without_a_file_the_embedded_model_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     options = resolve(Flags(), {})

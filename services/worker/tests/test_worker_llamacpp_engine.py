@@ -37,8 +37,8 @@ def gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @asynccontextmanager
-async def running(gguf: Path, slots: int = 1, **more: int) -> AsyncIterator[tuple[LlamaEngine, Observed]]:
-    engine = LlamaEngine(gguf, TOKENIZER, LlamaSettings(slots=slots, **more), context=1024)
+async def running(gguf: Path, slots: int = 1, max_waiting: int = 8) -> AsyncIterator[tuple[LlamaEngine, Observed]]:
+    engine = LlamaEngine(gguf, TOKENIZER, LlamaSettings(slots=slots, max_waiting=max_waiting), context=1024)
     seen = Observed(engine, await engine.start())
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(seen.read())

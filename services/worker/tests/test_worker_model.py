@@ -5,8 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from catenary_protocols.errors import RequestError
 from catenary_tokenizers import embedded_path
 from catenary_worker.engines.base import EngineInfo
+from catenary_worker.engines.llamacpp.testing import write_tiny_gguf
 from catenary_worker.model import open_model
 from catenary_worker.settings import WorkerSettings
 
@@ -71,6 +73,22 @@ def test_what_is_said_goes_before_what_is_read(
 ) -> None:
     model = open_model(settings(directory, **said))
     assert (model.parser, model.reasoning) == formats
+
+
+def test_a_gguf_file_is_a_model(tmp_path: Path) -> None:
+    file = write_tiny_gguf(tmp_path / "tiny.gguf")
+    model = open_model(settings(file, instance="worker-1", data_dir=str(tmp_path / "data")))
+    assert (model.file, model.directory) == (file, tmp_path / "data/models/worker-1")
+    assert (model.parser, model.reasoning, model.context) == ("hermes", "basic", 4096)
+    assert set(model.card(INFO).artifacts) == {"tokenizer.json", "tokenizer_config.json", "config.json"}
+
+
+def test_a_gguf_file_that_is_none_is_an_error_of_the_path(tmp_path: Path) -> None:
+    file = tmp_path / "m.gguf"
+    file.write_bytes(b"nothing")
+    with pytest.raises(RequestError, match="not a GGUF file") as caught:
+        open_model(settings(file, data_dir=str(tmp_path)))
+    assert caught.value.field == "model_path"
 
 
 def test_the_card_tells_what_can_really_be_served(directory: Path) -> None:

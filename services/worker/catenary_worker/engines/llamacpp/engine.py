@@ -26,7 +26,7 @@ from catenary_worker.engines.llamacpp.server import Address, LlamaServer
 from catenary_worker.engines.llamacpp.settings import LlamaSettings
 from catenary_worker.engines.llamacpp.slots import Slots
 from catenary_worker.engines.llamacpp.stream import TurnError, complete
-from catenary_worker.engines.trtllm.steps import Steps
+from catenary_worker.engines.steps import Steps
 
 _LATE = ErrorInfo(code="deadline_exceeded", message="the turn's deadline passed")
 

@@ -14,6 +14,7 @@ from catenary_protocols.errors import CapacityError, EngineError, ErrorInfo, Req
 from catenary_protocols.ids import TurnKey
 
 from catenary_worker.engines.base import Delta, EngineInfo, EngineLoad, EngineTurn, Finish, KvEvent, Step
+from catenary_worker.engines.steps import Steps
 from catenary_worker.engines.trtllm.admission import Admission
 from catenary_worker.engines.trtllm.api import Api, load_api
 from catenary_worker.engines.trtllm.boundary import TurnError, foreign, in_thread
@@ -24,7 +25,6 @@ from catenary_worker.engines.trtllm.private import PrivateTurns
 from catenary_worker.engines.trtllm.requests import RequestWriter
 from catenary_worker.engines.trtllm.running import Running
 from catenary_worker.engines.trtllm.settings import TrtSettings
-from catenary_worker.engines.trtllm.steps import Steps
 from catenary_worker.engines.trtllm.warmup import Facts, warm_up
 from catenary_worker.engines.trtllm.wire import IterationStats, read_stats
 
