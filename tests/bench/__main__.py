@@ -4,7 +4,7 @@ import importlib
 import json
 import sys
 
-MODULES = ("mesh", "router", "policies", "kv_index", "tokenizers", "parsers")
+MODULES = ("mesh", "router", "policies", "kv_index", "tokenizers", "parsers", "overload", "faults")
 
 
 def main(names: list[str]) -> int:

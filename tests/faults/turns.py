@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -56,11 +57,12 @@ class Answer:
 
 @dataclass(slots=True)
 class Streaming:
-    """A turn that streams. `chunks` are its events so far, `last_id` the id of the newest that had one."""
+    """A turn that streams. `chunks` are its events so far, `times` when they came, `last_id` the id of the newest that had one."""
 
     turn_id: str = ""
     last_id: str = ""
     chunks: list[dict[str, Any]] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
     done: int = 0
     status: int = 0
     refused: dict[str, Any] = field(default_factory=dict)
@@ -103,6 +105,7 @@ class Streaming:
                 self.done += 1
             else:
                 self.chunks.append(json.loads(line[6:]))
+                self.times.append(time.monotonic())
             await self._tell()
 
     async def _tell(self) -> None:

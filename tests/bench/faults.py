@@ -1,0 +1,46 @@
+"""How long a client waits for its next token when the worker that runs its turn is killed."""
+
+import asyncio
+import statistics
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from tests.faults.stand import Stand, standing
+from tests.faults.turns import LONG, Clients
+
+KILLS = 5
+DETECTION_MS = 1500
+
+
+def measure() -> dict[str, Any]:
+    """Pauses in milliseconds, beside the time after which silence means death."""
+    with tempfile.TemporaryDirectory() as folder:
+        pauses = asyncio.run(_kills(Path(folder)))
+    return {
+        "detection_ms": DETECTION_MS,
+        "pause_ms": {"median": round(statistics.median(pauses)), "most": round(max(pauses))},
+    }
+
+
+async def _kills(folder: Path) -> list[float]:
+    async with standing(folder, time_scale=0.5) as stand:
+        clients = Clients(stand)
+        await clients.truth(LONG)
+        pauses = []
+        for _ in range(KILLS):
+            pauses.append(await _pause(clients, stand))
+            await stand.whole()
+        return pauses
+
+
+async def _pause(clients: Clients, stand: Stand) -> float:
+    body = {**LONG, "max_tokens": 400}
+    async with clients.turns(body) as (turn,):
+        await turn.begun()
+        stand.parts[await stand.watch.holding("worker", turn.turn_id)].kill()
+        killed = time.monotonic()
+        await turn.answer()
+        return max(later - max(earlier, killed) for earlier, later in pairwise(turn.times) if later > killed) * 1000
