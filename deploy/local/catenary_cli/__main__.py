@@ -18,6 +18,7 @@ COMMANDS = {
     "services": "services",
     "config": "config",
     "simulate": "simulate",
+    "why": "why",
 }
 FAILED, MISUSED, KILLED = 1, 2, 130
 

@@ -4,6 +4,7 @@ import asyncio
 import random
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 from catenary_protocols.bus.codec import Decoder, encode
@@ -13,6 +14,7 @@ from catenary_runtime.presence import Listener, Peer
 from catenary_runtime.service import Service
 from nats.aio.msg import Msg
 
+from catenary_router.admin import with_placements
 from catenary_router.core.cost import Weights
 from catenary_router.core.desk import Decided, Desk, Outcome
 from catenary_router.core.room import Entry, Limits
@@ -59,6 +61,10 @@ class Router(Service[RouterSettings]):
         self.presence.listen(Listener(on_beat=self._on_beat, on_down=self._on_down))
         await self.bus.subscribe(self.subjects.to("place", router=self.instance), self._on_place)
         self.spawn(self._ticks(), "ticks")
+
+    def app(self) -> Any:
+        """The admin port tells of placements too."""
+        return with_placements(super().app(), self._desk.history.of)
 
     # --- in -----------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx
 from catenary_protocols.bus.codec import Decoder, encode
 from catenary_protocols.bus.messages import (
     Beat,
@@ -162,6 +163,24 @@ async def test_without_a_kv_indexer_turns_are_placed_by_load(nats_server: NatsSe
             answers = await asker.count(number)
         assert time.monotonic() - began < 2
     assert [one.worker for one in answers if isinstance(one, Placement)] == ["w1"] * 5
+
+
+async def test_the_admin_port_tells_why_a_turn_runs_where_it_does(nats_server: NatsServer, bus: Bus) -> None:
+    await indexer(bus, w1=2)
+    async with serving(nats_server, bus) as service:
+        beat(bus, "w0")
+        beat(bus, "w1")
+        asker = Asker(bus)
+        asker.ask("t/1")
+        await asker.count(1)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(service.app()), base_url="http://router") as http:
+            told = await http.get("/placements/t/1")
+            nothing = await http.get("/placements/t2")
+            alive = await http.get("/health")
+    (decision,) = told.json()
+    assert decision["worker"] == "w1"
+    assert decision["considered"][0]["overlap"] == 2
+    assert (nothing.status_code, alive.status_code) == (404, 200)
 
 
 async def test_a_silent_kv_indexer_is_waited_for_three_times_and_then_not(nats_server: NatsServer, bus: Bus) -> None:

@@ -24,3 +24,8 @@ LOG_BYTES = Gauge("catenary_event_log_bytes", "Event logs of ended turns")
 DIVERGED = Counter(
     "catenary_prompt_divergences_total", "Prompts that do not extend their session's last one", ["cause"]
 )
+PREDICTION_ERROR = Histogram(
+    "catenary_route_prediction_error_ratio",
+    "Prompt tokens the router expected in the worker's cache and were not there, or the reverse, over the prompt's",
+    buckets=(0.0, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0),
+)

@@ -28,7 +28,18 @@ from catenary_tokenizer_service.egress.calls import CallPublisher
 from catenary_tokenizer_service.egress.frames import Outbox
 from catenary_tokenizer_service.egress.stream import AnswerStream, EngineFinish
 from catenary_tokenizer_service.ingress.prompts import Prompt, prepare
-from catenary_tokenizer_service.metrics import DIVERGED, ENCODE, ENDED, LOG_BYTES, MALFORMED, MOVED, ODD, RENDER, TOKENS
+from catenary_tokenizer_service.metrics import (
+    DIVERGED,
+    ENCODE,
+    ENDED,
+    LOG_BYTES,
+    MALFORMED,
+    MOVED,
+    ODD,
+    PREDICTION_ERROR,
+    RENDER,
+    TOKENS,
+)
 from catenary_tokenizer_service.models import Models, ServedModel
 from catenary_tokenizer_service.placing import Placer, PlacingEvents
 from catenary_tokenizer_service.running import MOVES_ON, Runner, RunningEvents
@@ -170,6 +181,13 @@ class Turns:
 
     # --- tokens -------------------------------------------------------------------------------------------------
 
+    def _compare(self, turn: Turn, cached: int) -> None:
+        """What the router expected in the cache with what was there."""
+        model = self._models.get(turn.card)
+        if turn.placement is not None and turn.prompt is not None and model is not None:
+            predicted = min(turn.placement.overlap * model.card.block_size, turn.prompt.tokens - 1)
+            PREDICTION_ERROR.observe(abs(predicted - cached) / turn.prompt.tokens)
+
     def _tokens(self, turn: Turn, item: TurnTokens, fresh: bytes) -> None:
         stream = turn.stream
         if stream is None:
@@ -178,6 +196,7 @@ class Turns:
         if item.cached is not None and not turn.started:
             turn.started = True
             turn.cached_tokens = item.cached
+            self._compare(turn, item.cached)
             events.append(Started(cached_tokens=item.cached, worker=turn.worker))
         if item.finish == "error":
             self._broke(turn, item, events)

@@ -42,11 +42,13 @@ from catenary_protocols.turn_events import (
 from catenary_runtime.bus import Bus
 from catenary_runtime.models import card_hash, hash_files, publish_model
 from catenary_runtime.testing import NatsServer, provisioned
+from catenary_tokenizer_service import running
 from catenary_tokenizer_service.service import TokenizerService
 from catenary_tokenizer_service.settings import TokenizerSettings
 from catenary_tokenizer_service.testing import FRONTEND, ROUTER, TOKENIZER, Peers
 from catenary_tokenizers import ModelTokenizer, embedded_path, load
 from nats.aio.msg import Msg
+from prometheus_client import REGISTRY
 
 reply: Decoder[TurnTaken | Refused | Attached | TokenCount] = Decoder(
     TurnTaken | Refused | Attached | TokenCount  # type: ignore[arg-type]
@@ -123,6 +125,21 @@ async def test_a_turn_goes_from_text_to_text(peers: Peers, tokenizer: ModelToken
     end = log[-1]
     assert isinstance(end, Finished)
     assert (end.reason, end.usage.completion_tokens, end.usage.cached_tokens) == ("stop", len(ids) // 4, 16)
+
+
+async def test_what_the_router_expected_is_compared_with_what_was_cached(
+    peers: Peers, tokenizer: ModelTokenizer
+) -> None:
+    def error() -> float:
+        return REGISTRY.get_sample_value("catenary_route_prediction_error_ratio_sum") or 0.0
+
+    before = error()
+    one = request(peers)
+    await peers.submit(one)
+    run = await peers.run_of(one.turn.turn_id)
+    peers.tokens("w1", one.turn.turn_id, tokenizer.encode("a", special=False), cached=16)  # the router said none
+    await peers.until(lambda: error() > before)
+    assert error() - before == pytest.approx(16 * 4 / len(run.prompt))
 
 
 async def test_a_request_asked_twice_runs_once(peers: Peers) -> None:
@@ -361,3 +378,18 @@ async def test_a_lost_tail_is_asked_for_after_two_beats(peers: Peers, tokenizer:
     peers.live["w1"] = (LiveTurn(turn_id=one.turn.turn_id, at=TOKENIZER, offset=have + 5),)
     await peers.until(lambda: bool(resends))
     assert resends[0].offset == have
+
+
+async def test_a_prompt_that_the_bus_cannot_carry_is_refused_and_not_moved(
+    peers: Peers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "LONGEST_MESSAGE", 2000)
+    one = request(peers, text="word " * 1000)
+    await peers.submit(one)
+    log = peers.events.setdefault(one.turn.turn_id, [])
+    await peers.until(lambda: bool(log) and isinstance(log[-1], Failed))
+    end = log[-1]
+    assert isinstance(end, Failed)
+    assert (end.error.code, end.error.field) == ("request_too_large", "messages")
+    assert "2000" in end.error.message
+    assert len(peers.of(PlaceTurn)) == 1

@@ -16,6 +16,7 @@ from catenary_protocols.ids import TurnKey
 
 from catenary_router.core.cost import Seen, Weights, ms_per_token
 from catenary_router.core.fleet import Fleet, Placed
+from catenary_router.core.history import History
 from catenary_router.core.homes import Homes
 from catenary_router.core.placement import Choice, Policy, choose
 from catenary_router.core.popular import Popular
@@ -70,6 +71,7 @@ class Desk:
         self.incarnation = 0
         self.fleet = Fleet()
         self.queue = FairQueue(limits.queue)
+        self.history = History()
         self._policy = policy
         self._weights = weights
         self._limits = limits
@@ -232,6 +234,7 @@ class Desk:
             return None
         last = place.last_worker or self._homes.of(place.session)
         choice = choose(place, candidates, self._policy, last)
+        self.history.note(place, choice, self._policy.name, self._weights, now=now, since=entry.since)
         self._count(place, choice.seen, entry.hashes, now)
         placement = Placement(
             turn=place.turn,

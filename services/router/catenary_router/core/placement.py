@@ -46,11 +46,13 @@ class Choice:
     Attributes:
         reason: `only` candidate; it has the most `overlap`; less, but it is less busy (`load`); nobody has any and it
             is the `session`'s last worker; nobody has any (`cold`).
+        candidates: the best, best first, as the asker is told; `considered` are the same as they were seen.
     """
 
     seen: Seen
     reason: Reason
     candidates: tuple[Candidate, ...]
+    considered: tuple[Seen, ...]
 
 
 def choose(turn: PlaceTurn, candidates: Sequence[Seen], policy: Policy, last_worker: str) -> Choice:
@@ -75,6 +77,7 @@ def choose(turn: PlaceTurn, candidates: Sequence[Seen], policy: Policy, last_wor
             )
             for at in order[:TOLD]
         ),
+        tuple(candidates[at] for at in order[:TOLD]),
     )
 
 
