@@ -15,8 +15,8 @@ MODULES = {
     "tokcache": "tokenizers",
     "kv_index": "kv_index",
     "routing": "routing",
-    "bus": "bus",
-    "ops": "ops",
+    "bus": "scenarios",
+    "ops": "scenarios",
     "replay": "replay",
 }
 

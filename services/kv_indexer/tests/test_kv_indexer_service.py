@@ -21,8 +21,10 @@ from catenary_protocols.bus.messages import (
     SnapshotQuery,
     WorkerLoad,
 )
+from catenary_protocols.bus.subjects import Subjects
+from catenary_runtime import bus as bus_module
 from catenary_runtime.bus import Bus
-from catenary_runtime.testing import NatsServer, Process
+from catenary_runtime.testing import NatsServer, Process, bus_to, temporary_nats
 from nats.aio.msg import Msg
 
 _beat = Decoder(Beat)
@@ -215,3 +217,34 @@ async def test_two_indexers_share_the_queries_and_agree(
         assert await until_known(bus, worker, 11, 12) == {"w0": 2}
     finally:
         assert await asyncio.to_thread(other.stop) == 0
+
+
+async def test_events_that_a_slow_indexer_loses_are_noticed_and_made_up_for(
+    nats_server: NatsServer, bus: Bus, worker: FakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bus_module, "SUBSCRIPTION_MESSAGES", 100)
+    async with serving(nats_server, bus) as service:
+        for name in range(1, 5001):  # the loop does not turn: the indexer reads nothing meanwhile
+            worker.store(name)
+        await bus.nc.flush()
+        assert await until_known(bus, worker, *range(1, 5001)) == {"w0": 5000}
+        assert worker.asked
+        assert service._indexer.counts["snapshot"], "the loss and what made up for it are counted"
+
+
+async def test_after_an_outage_of_the_broker_the_index_is_right_again(subjects: Subjects) -> None:
+    async with temporary_nats() as server, bus_to(server, "worker", subjects) as bus:
+        worker = FakeWorker(bus)
+        await worker.start()
+        async with serving(server, bus) as service:
+            worker.store(11)
+            assert await until_known(bus, worker, 11) == {"w0": 1}
+            await asyncio.to_thread(server.kill)
+            for name in range(1000):
+                worker.store(100 + name, heard=False)
+            await asyncio.to_thread(server.start)
+            async with asyncio.timeout(30):
+                while not (bus.connected and service.bus.connected):  # noqa: ASYNC110  # nats-py does it by itself
+                    await asyncio.sleep(0)
+                await service.bus.nc.flush()
+                assert await until_known(bus, worker, 11, *range(100, 1100)) == {"w0": 1001}

@@ -1,0 +1,91 @@
+"""Large bodies, many turns at once, a worker that is not there."""
+
+import asyncio
+import json
+import secrets
+import time
+
+from catenary_protocols.bus.codec import Decoder, encode
+from catenary_protocols.bus.messages import WorkerLoad
+from nats.aio.msg import Msg
+
+from tests.mesh import ops
+from tests.mesh.harness import MODEL, PATIENCE_S, WEATHER, RunningMesh
+
+MB = 1 << 20
+AT_ONCE = 200
+_load = Decoder(WorkerLoad)
+
+
+async def test_a_body_of_six_megabytes_is_taken(ops_mesh: RunningMesh) -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * (6 * MB)}}
+    request = ops.chat("", ops.VISION, max_tokens=8)
+    request["messages"][0]["content"] = [{"type": "text", "text": "What is it?"}, image]
+    async with ops_mesh.client() as client:
+        answer = await client.post("/v1/chat/completions", json=request)
+    assert answer.status_code == 200, answer.text
+
+
+async def test_a_body_over_the_limit_names_it(ops_mesh: RunningMesh) -> None:
+    async with ops_mesh.client() as client:
+        answer = await client.post("/v1/chat/completions", json=ops.chat("x" * (8 * MB)))
+    assert answer.status_code == 413
+    assert str(7 * MB) in answer.json()["error"]["message"]
+
+
+async def test_a_prompt_larger_than_the_context_is_refused_at_once_and_once(ops_mesh: RunningMesh) -> None:
+    before = await ops.metric(ops_mesh, "router", "catenary_route_decisions_total")
+    async with ops_mesh.client() as client:
+        answer = await client.post("/v1/chat/completions", json=ops.chat("tide and wind " * (3 * MB // 28)))
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "context_length_exceeded"
+    assert "131072" in answer.json()["error"]["message"].replace(",", "")
+    assert await ops.metric(ops_mesh, "router", "catenary_route_decisions_total") == before
+
+
+async def test_turns_at_the_same_time_share_nothing(ops_mesh: RunningMesh) -> None:
+    ids: set[str] = set()
+    async with ops_mesh.client() as client:
+
+        async def one() -> None:
+            city = f"City{secrets.token_hex(6)}"
+            request = ops.chat(f"What is the weather in `{city}`?", tools=[WEATHER])
+            answer = await client.post("/v1/chat/completions", json=request, timeout=PATIENCE_S * 2)
+            assert answer.status_code == 200, answer.text
+            (call,) = answer.json()["choices"][0]["message"]["tool_calls"]
+            assert json.loads(call["function"]["arguments"]) == {"city": city}
+            assert answer.text.count("City") == answer.text.count(city)
+            ids.update((call["id"], answer.json()["id"]))
+
+        for _ in range(2):
+            await asyncio.gather(*(one() for _ in range(AT_ONCE)))
+    assert len(ids) == 2 * 2 * AT_ONCE
+    await ops.until_idle(ops_mesh)
+
+
+async def test_a_worker_that_nobody_answers_for_is_left_at_once(ops_mesh: RunningMesh) -> None:
+    """Its beats are heard, its subject has no subscriber."""
+    moved = await ops.metric(ops_mesh, "tokenizer", "catenary_turn_moves_total", reason="not_there")
+    async with ops_mesh.bus() as bus, ops_mesh.client() as client:
+
+        def echo(msg: Msg) -> None:
+            load = _load(msg.data)
+            if load.model == MODEL and load.worker != "ghost":
+                ghost = WorkerLoad(
+                    worker="ghost",
+                    incarnation=1,
+                    model=load.model,
+                    card=load.card,
+                    block_size=load.block_size,
+                    kv_total=load.kv_total,
+                    max_batch=load.max_batch,
+                )
+                bus.publish(bus.subjects.to("load", worker="ghost"), encode(ghost))
+
+        await bus.subscribe(bus.subjects.to("load"), echo)
+        async with asyncio.timeout(PATIENCE_S):
+            while await ops.metric(ops_mesh, "tokenizer", "catenary_turn_moves_total", reason="not_there") == moved:
+                began = time.monotonic()
+                answer = await client.post("/v1/chat/completions", json=ops.chat(secrets.token_hex(4), max_tokens=2))
+                assert answer.status_code in {200, 503}
+                assert time.monotonic() - began < PATIENCE_S / 4
