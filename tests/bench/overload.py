@@ -21,9 +21,9 @@ from tests.mesh.harness import MODEL, RunningMesh, running_mesh
 
 SLOTS = 16
 TOKENS = 64
-SECONDS = 20.0
+SECONDS = 30.0
 TIMES = 10
-WEIGHTS = {"a": 1, "b": 1, "c": 1, "d": 2, "e": 3, "f": 4, "urgent": 1}
+WEIGHTS = {"a": 2, "b": 2, "c": 2, "d": 4, "e": 6, "f": 8, "urgent": 1}
 """Sessions, and how often each asks in comparison."""
 CONFIG = """
 [router]
