@@ -30,22 +30,24 @@ _LEAD = r"[^\r\n\p{L}\p{N}]?"
 _END = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _SLASH_END = r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _LLAMA3 = rf"{_SUFFIX}|{_LEAD}\p{{L}}+|\p{{N}}{{1,3}}|{_END}"
 _QWEN2 = rf"{_SUFFIX}|{_LEAD}\p{{L}}+|\p{{N}}|{_END}"
-# How words are cut, by `tokenizer.ggml.pre`, and the Unicode form that is wanted.
-_WORDS: Mapping[str, tuple[str, str | None]] = {
-    "llama-bpe": (_LLAMA3, None),
-    "llama3": (_LLAMA3, None),
-    "qwen2": (_QWEN2, "NFC"),
-    "deepseek-r1-qwen": (_QWEN2, None),
-    "qwen35": (rf"{_SUFFIX}|{_LEAD}[\p{{L}}\p{{M}}]+|\p{{N}}|{_END}", "NFC"),
-    "gpt-4o": (
-        rf"{_LEAD}{_UPPER}*{_LOWER}+{_SUFFIX}?|{_LEAD}{_UPPER}+{_LOWER}*{_SUFFIX}?|\p{{N}}{{1,3}}|{_SLASH_END}",
-        None,
-    ),
-    "tekken": (rf"{_LEAD}{_UPPER}*{_LOWER}+|{_LEAD}{_UPPER}+{_LOWER}*|\p{{N}}|{_SLASH_END}", None),
+_QWEN35 = rf"{_SUFFIX}|{_LEAD}[\p{{L}}\p{{M}}]+|\p{{N}}|{_END}"
+_O200K = rf"{_LEAD}{_UPPER}*{_LOWER}+{_SUFFIX}?|{_LEAD}{_UPPER}+{_LOWER}*{_SUFFIX}?|\p{{N}}{{1,3}}|{_SLASH_END}"
+_TEKKEN = rf"{_LEAD}{_UPPER}*{_LOWER}+|{_LEAD}{_UPPER}+{_LOWER}*|\p{{N}}|{_SLASH_END}"
+# How words are cut, by `tokenizer.ggml.pre`.
+_WORDS: Mapping[str, str] = {
+    **dict.fromkeys(("gpt-2", "phi-2"), _GPT2),
+    **dict.fromkeys(("llama-bpe", "llama3", "dbrx", "smaug-bpe", "glm4", "chatglm-bpe"), _LLAMA3),
+    **dict.fromkeys(("qwen2", "stablelm2", "deepseek-r1-qwen"), _QWEN2),
+    "qwen35": _QWEN35,
+    **dict.fromkeys(("gpt-4o", "llama4"), _O200K),
+    **dict.fromkeys(("tekken", "pixtral"), _TEKKEN),
 }
-_WHOLE_WORDS_FIRST = {"llama-bpe", "llama3", "gpt-4o", "tekken"}
+_COMPOSED = {"qwen2", "qwen35"}
+"""Their models want text in the Unicode form NFC."""
+_WHOLE_WORDS_FIRST = {"llama-bpe", "llama3", "gpt-4o", "llama4", "tekken", "pixtral"}
 
 
 def read_gguf(file: Path) -> dict[str, Any]:
@@ -114,7 +116,6 @@ def _spec(metadata: Mapping[str, Any], tokens: list[str]) -> dict[str, Any]:
     cut = metadata.get("tokenizer.ggml.pre", "")
     if cut not in _WORDS:
         raise ValueError(f"words cut as {cut!r}")
-    pattern, normalizer = _WORDS[cut]
     added = [
         AddedToken(index, text, special=type_ == _CONTROL)
         for index, (text, type_) in enumerate(zip(tokens, types, strict=True))
@@ -124,9 +125,9 @@ def _spec(metadata: Mapping[str, Any], tokens: list[str]) -> dict[str, Any]:
     return byte_level_spec(
         {text: index for index, text in enumerate(tokens) if index not in marked},
         [merge.split(" ", 1) for merge in metadata["tokenizer.ggml.merges"]],
-        pattern,
+        _WORDS[cut],
         added,
-        normalizer=normalizer,
+        normalizer="NFC" if cut in _COMPOSED else None,
         ignore_merges=cut in _WHOLE_WORDS_FIRST,
     )
 

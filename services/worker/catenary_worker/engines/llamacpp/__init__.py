@@ -31,7 +31,7 @@ def llamacpp(setup: EngineSetup) -> "LlamaEngine":
     except TokenizerError as error:
         raise RequestError(str(error), code="invalid_value", field="path") from error
     context = setup.context or min(tokenizer.context_length or _CONTEXT, _CONTEXT)
-    return LlamaEngine(file, tokenizer, settings, context)
+    return LlamaEngine(file, tokenizer, settings, context, setup.on_phase)
 
 
 def _file(setup: EngineSetup, settings: LlamaSettings) -> Path:

@@ -6,7 +6,7 @@ A cancelled turn ends at once; closing its stream frees its slot.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from functools import partial
 from heapq import heapify, heappop, heappush
@@ -34,10 +34,19 @@ _LATE = ErrorInfo(code="deadline_exceeded", message="the turn's deadline passed"
 class LlamaEngine:
     """An `Engine`."""
 
-    def __init__(self, file: Path, tokenizer: ModelTokenizer, settings: LlamaSettings, context: int) -> None:
+    def __init__(
+        self,
+        file: Path,
+        tokenizer: ModelTokenizer,
+        settings: LlamaSettings,
+        context: int,
+        on_phase: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self.settings = settings
         self.slots = Slots(settings.slots, settings.block_size)
         self._context = context
+        self._file = file
+        self._on_phase = on_phase
         self._grammars = Grammars(tokenizer.control_tokens)
         controls = frozenset(tokenizer.control_tokens.values())
         self._vocabulary = Vocabulary(tokenizer.eos_ids, controls, HeldBack(tokenizer))
@@ -60,6 +69,7 @@ class LlamaEngine:
 
     async def start(self) -> EngineInfo:
         """See `Engine`."""
+        self._on_phase(f"loading {self._file.name}")
         self._address = await self._server.start()
         self._watch = asyncio.get_running_loop().create_task(self._watched())
         return EngineInfo(

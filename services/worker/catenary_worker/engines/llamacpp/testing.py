@@ -12,8 +12,11 @@ _CONTEXT = 4096
 _NORMAL, _CONTROL = 1, 3
 
 
-def write_tiny_gguf(file: Path, seed: int = 7) -> Path:
-    """A Llama with the embedded vocabulary and template. Left to itself it says words without end."""
+def write_tiny_gguf(file: Path, cut: str = "qwen2", seed: int = 7) -> Path:
+    """A Llama with the embedded vocabulary and template. Left to itself it says words without end.
+
+    `cut` is how it says that text is cut into words.
+    """
     tokenizer = load(embedded_path())
     spec = json.loads((embedded_path() / "tokenizer.json").read_bytes())
     names = {index: text for text, index in spec["model"]["vocab"].items()}
@@ -31,7 +34,7 @@ def write_tiny_gguf(file: Path, seed: int = 7) -> Path:
     writer.add_rope_dimension_count(_WIDTH // _HEADS)
     writer.add_vocab_size(len(names))
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
+    writer.add_tokenizer_pre(cut)
     writer.add_token_list([names[index] for index in range(len(names))])
     writer.add_token_types([_CONTROL if index in controls else _NORMAL for index in range(len(names))])
     writer.add_token_merges([merge if isinstance(merge, str) else " ".join(merge) for merge in spec["model"]["merges"]])
