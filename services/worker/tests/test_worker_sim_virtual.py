@@ -76,6 +76,7 @@ def test_presets_have_the_figures_of_their_sources() -> None:
     assert dynamo(Batch(1000, prefill_tokens=8000)) == pytest.approx(0.165, abs=5e-3)
     assert dynamo(Batch(1000, decode_rows=1, decode_tokens=0)) == pytest.approx(0.00574)
     assert dynamo(Batch(1000, decode_rows=9, decode_tokens=1000)) == pytest.approx(0.03401)
+    assert dynamo(Batch(1000, decode_rows=9, decode_tokens=2000)) == pytest.approx(0.03401)  # shared blocks
     assert roofline(Batch(1000, decode_rows=1, decode_tokens=1000)) == pytest.approx(0.06002)
 
 

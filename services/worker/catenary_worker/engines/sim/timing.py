@@ -13,13 +13,16 @@ Timing = Callable[[Batch], float]
 
 
 def dynamo(batch: Batch) -> float:
-    """The polynomials of NVIDIA Dynamo's mocker: prefill by new tokens, decode by the share of KV in use."""
+    """The polynomials of NVIDIA Dynamo's mocker: prefill by new tokens, decode by the share of KV in use.
+
+    Turns that share blocks hold more ids than there are; the share ends at 1, where the polynomial does.
+    """
     milliseconds = 0.0
     if batch.prefill_tokens:
         tokens = batch.prefill_tokens
         milliseconds += 4.209989e-07 * tokens * tokens + 1.518344e-02 * tokens + 16.50142
     if batch.decode_rows:
-        share = batch.decode_tokens / batch.total_tokens
+        share = min(1.0, batch.decode_tokens / batch.total_tokens)
         milliseconds += max(1.0, -25.74 * share * share + 54.01 * share + 5.74)
     return milliseconds / 1000
 
