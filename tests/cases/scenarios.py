@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+OUTCOME = re.compile(r"(\S+::.+) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b.*\[ *\d+%\]")
+"""A test's line in the output of `pytest -v`."""
 ROOT = Path(__file__).parents[2]
 CLIENTS = "tests/mesh/test_mesh_ops_clients.py::"
 ENGINE = "tests/mesh/test_mesh_ops_engine.py::"
@@ -118,10 +121,6 @@ def _outcomes() -> dict[str, str]:
     names = sorted({test for tests in TESTS.values() for test in tests})
     command = [sys.executable, "-m", "pytest", "-v", "--no-header", "-p", "no:cacheprovider", *names]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    outcomes: dict[str, str] = {}
-    for line in done.stdout.splitlines():
-        name, _, rest = line.rpartition(" ")[0].rpartition(" ") if line.endswith("%]") else ("", "", "")
-        if "::" in name:
-            outcomes[name.strip()] = rest
+    outcomes = {found[1]: found[2] for found in map(OUTCOME.fullmatch, done.stdout.splitlines()) if found}
     assert outcomes, (done.stdout + done.stderr)[-500:]
     return outcomes
