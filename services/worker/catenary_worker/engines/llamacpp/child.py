@@ -43,7 +43,7 @@ def _params(given: dict[str, Any]) -> Any:
     params.ui = params.endpoint_slots = params.use_jinja = False
     params.n_threads_http = given["slots"] + 2
     params.sse_ping_interval = -1
-    params.verbosity = 0
+    params.verbosity = 1  # errors
     return params
 
 
