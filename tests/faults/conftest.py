@@ -1,12 +1,21 @@
 """One mesh for all faults. Each test gets it whole, and its faults are undone after it."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from tests.faults.stand import Stand, standing
 from tests.faults.turns import Clients
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Faults take minutes: `make faults` runs them, `make test` does not."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.slow)
+
 
 COUNTED = pytest.StashKey[dict[str, int]]()
 

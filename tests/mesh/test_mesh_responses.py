@@ -123,15 +123,23 @@ async def test_an_answer_satisfies_its_schema(gpt: openai.AsyncOpenAI) -> None:
     assert '"height"' in content
 
 
+ON = {"ignore_eos": True}
+
+
 async def test_choices_differ_and_are_counted_together(gpt: openai.AsyncOpenAI) -> None:
     answer = await gpt.chat.completions.create(
-        model=MODEL, messages=[{"role": "user", "content": "Tell me of the sea."}], n=3, max_tokens=20
+        model=MODEL,
+        messages=[{"role": "user", "content": "Tell me of the sea."}],
+        n=3,
+        max_tokens=60,
+        seed=4,
+        extra_body=ON,
     )
     assert [choice.index for choice in answer.choices] == [0, 1, 2]
     texts = {str(choice.message.to_dict()) for choice in answer.choices}
     assert len(texts) == 3
     assert answer.usage is not None
-    assert answer.usage.completion_tokens == 60
+    assert answer.usage.completion_tokens == 180
 
 
 async def test_a_conversation_that_is_too_long_is_shortened_when_asked(gpt: openai.AsyncOpenAI) -> None:
