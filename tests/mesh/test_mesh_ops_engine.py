@@ -48,7 +48,7 @@ async def test_an_engine_that_fails_in_the_middle_ends_the_stream_in_one_error(
     async with ops.connection(ops_mesh) as (reader, writer):
         writer.write(ops.post("/v1/chat/completions", ops.chat(text, ops.PACED, stream=True)))
         answer = (await reader.read()).decode()  # to the end of the connection
-    assert answer.startswith("HTTP/1.1 200 ")
+    assert answer.startswith("HTTP/1.1 200 "), answer
     assert answer.count("HTTP/1.1") == 1
     data = [line[6:] for line in answer.splitlines() if line.startswith("data: ")]
     chunks = [json.loads(one) for one in data[:-1]]

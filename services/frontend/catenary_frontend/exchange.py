@@ -54,6 +54,7 @@ class Exchange:
     __slots__ = (
         "_account",
         "_api",
+        "_begun",
         "_clock",
         "_early",
         "_encoder",
@@ -89,6 +90,7 @@ class Exchange:
         self._keep = keep
         self._resumable = resumable
         self._early = b""
+        self._begun = False
         self._left_at = 0.0
         self._clock = loop.time
         self._wrote_at = loop.time()
@@ -105,6 +107,7 @@ class Exchange:
             return
         self._account.note(events)
         data = self._encoder.feed(events)
+        self._begun = self._begun or any(not isinstance(event, (*_PREAMBLE, Failed)) for event in events)
         if self._hold is not None and not ended and all(isinstance(event, _PREAMBLE) for event in events):
             self._early += data
         else:
@@ -120,7 +123,7 @@ class Exchange:
     def _write(self, data: bytes, error: ErrorInfo | None, *, ended: bool) -> None:
         if self._outlet.ended:
             pass  # nobody reads it any more
-        elif error is not None and not self._outlet.started and not self._told_in_stream(error):
+        elif error is not None and not self._streams() and not self._told_in_stream(error):
             self._refuse(error)
         elif self._account.stream:
             self._stream(data, ended=ended)
@@ -128,6 +131,10 @@ class Exchange:
             self._whole(200, self._encoder.body(), ())
         if ended:
             self._account.settle()
+
+    def _streams(self) -> bool:
+        """Whether a failure now is one within the stream: something of the answer went out, or goes out with it."""
+        return self._outlet.started or (self._account.stream and self._begun)
 
     def tick(self, now: float) -> None:
         """Send a sign of life when the stream was silent for too long; give up a client that does not come back."""
