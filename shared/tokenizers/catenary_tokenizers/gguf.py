@@ -93,14 +93,15 @@ def _directory(metadata: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     if metadata.get("tokenizer.ggml.add_bos_token", metadata["tokenizer.ggml.model"] == "llama"):
         spec["post_processor"] = _begins_with(metadata["tokenizer.ggml.bos_token_id"], tokens)
     config = {f"{name}_token": text for name in ("bos", "eos") if (text := text_of(name)) is not None}
-    ends = {metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")}
+    named = (metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom"))
+    ends: set[int] = {token for token in named if token is not None}
     return {
         "tokenizer.json": spec,
         "tokenizer_config.json": {**config, "chat_template": metadata.get("tokenizer.chat_template", "")},
         "config.json": {
             "model_type": architecture,
             "max_position_embeddings": metadata.get(f"{architecture}.context_length"),
-            "eos_token_id": sorted(ends - {None}),
+            "eos_token_id": sorted(ends),
         },
     }
 
