@@ -48,6 +48,7 @@ check: $(VENV)/.dev  ## lint, format, types, layers, generated files
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy shared services deploy/local tests docs/examples
+	$(BIN)/basedpyright --level error
 	$(BIN)/lint-imports tests/contract/importlinter.ini --no-cache
 	$(UV) pip check
 
