@@ -75,7 +75,7 @@ class Placer:
             turn=turn.key,
             tokenizer=self._presence.instance,
             tokenizer_incarnation=self._presence.incarnation,
-            model=card.model,
+            model=request.model,
             card=card.card,
             block_size=card.block_size,
             hashes=block_hashes(ids, card.block_size, salt=turn.prompt.salt)

@@ -78,7 +78,7 @@ class Runner:
             turn=turn.key,
             tokenizer=self._presence.instance,
             tokenizer_incarnation=self._presence.incarnation,
-            model=model.card.model,
+            model=request.model,
             card=model.card.card,
             prompt=turn.prompt.ids,
             generated=bytes(turn.generated.ids),

@@ -36,11 +36,15 @@ _any: Decoder[Message] = Decoder(
 
 @dataclass(eq=False)
 class Peers:
-    """See the module. `placements` decides where a turn goes; default: the first of `workers`."""
+    """See the module. `placements` decides where a turn goes; default: the first of `workers`.
+
+    `names`: what a worker calls its model, where that is not the card's name.
+    """
 
     bus: Bus
     card: ModelCard
     workers: dict[str, int] = field(default_factory=lambda: {"w1": 1, "w2": 1})
+    names: dict[str, str] = field(default_factory=dict)
     events: dict[str, list[TurnEvent]] = field(default_factory=dict)
     seen: list[Message] = field(default_factory=list)
     live: dict[str, tuple[LiveTurn, ...]] = field(default_factory=dict)
@@ -78,7 +82,7 @@ class Peers:
                 load = WorkerLoad(
                     worker=worker,
                     incarnation=incarnation,
-                    model=self.card.model,
+                    model=self.names.get(worker, self.card.model),
                     card=self.card.card,
                     block_size=self.card.block_size,
                     turns=self.live.get(worker, ()),

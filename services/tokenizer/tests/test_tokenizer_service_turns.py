@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from catenary_protocols.bus.codec import Decoder, encode
 from catenary_protocols.bus.messages import (
@@ -393,3 +394,17 @@ async def test_a_prompt_that_the_bus_cannot_carry_is_refused_and_not_moved(
     assert (end.error.code, end.error.field) == ("request_too_large", "messages")
     assert "2000" in end.error.message
     assert len(peers.of(PlaceTurn)) == 1
+
+
+async def test_a_model_under_two_names_is_placed_under_the_one_that_was_asked_for(peers: Peers) -> None:
+    """Its files are the same, so its card is: only the name tells the workers apart."""
+    peers.names["w2"] = "m2"
+    await publish_model(peers.bus, msgspec.structs.replace(peers.card, model="m2"), embedded_path())
+    one = request(peers, model="m2")
+    async with asyncio.timeout(10):
+        while isinstance(reply(await peers.submit(one)), Refused):  # until the card of the second name is known
+            peers.beat()
+    run = await peers.run_of(one.turn.turn_id)
+    placed = peers.of(PlaceTurn)[0]
+    assert isinstance(placed, PlaceTurn)
+    assert (placed.model, run.model, placed.card) == ("m2", "m2", peers.card.card)
