@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from catenary_protocols.bus.subjects import Subjects
 from catenary_runtime.bus import Bus
 from catenary_runtime.testing import NatsServer, bus_to
@@ -13,6 +14,8 @@ from hypothesis import HealthCheck, settings
 # A loaded machine makes single examples slow, and a failure in CI must be the same failure at home.
 settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
+# Services configure their own logs; a test's must not spend minutes on drawing the locals of a traceback.
+structlog.configure(processors=[structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)])
 _numbers = itertools.count(1)
 
 
