@@ -3,6 +3,7 @@
 import asyncio
 import struct
 
+import pytest
 from catenary_protocols.bus.codec import encode
 from catenary_protocols.bus.messages import KvEvents, KvStored
 from catenary_runtime.bus import Bus
@@ -14,12 +15,15 @@ PATIENCE_S = 30.0
 KB = 1024
 
 
+@pytest.mark.slow  # a machine that others keep busy is no reader that keeps up
 async def test_a_reader_that_keeps_up_has_nothing_pending(nats_server: NatsServer, bus: Bus) -> None:
     got, everything = 0, asyncio.Event()
+    out_of_order: list[int] = []
 
     def count(msg: Msg) -> None:
         nonlocal got
-        assert msg.headers == {"n": str(got)}
+        if msg.headers != {"n": str(got)}:
+            out_of_order.append(got)
         got += 1
         if got == 20_000:
             everything.set()
@@ -34,6 +38,7 @@ async def test_a_reader_that_keeps_up_has_nothing_pending(nats_server: NatsServe
                 await sender.nc.flush()
         async with asyncio.timeout(PATIENCE_S):
             await everything.wait()
+        assert out_of_order == []
         assert (reading.pending_msgs, reading.pending_bytes) == (0, 0)
         assert bus.nc.last_error is None
         assert bus.nc.stats["errors_received"] == 0
