@@ -1,0 +1,89 @@
+"""Between tokenizer and worker: a run, its tokens."""
+
+from typing import Literal
+
+from catenary_protocols.bus.messages.base import Message
+from catenary_protocols.conversation import Hints, Sampling
+from catenary_protocols.errors import ErrorInfo
+from catenary_protocols.ids import TurnKey
+from catenary_protocols.wire import Wire
+
+
+class RunTurn(Message, frozen=True):
+    """Run this. `prompt` and `generated` stay apart, so that limits and penalties count from the original prompt.
+
+    Answered by `TurnAdmitted` or `Refused` on the reply subject; a repeat of a known key is answered the same.
+
+    Attributes:
+        images: URLs (`data:` or others) of the images whose marks stand in the prompt, in their order.
+    """
+
+    turn: TurnKey
+    tokenizer: str
+    tokenizer_incarnation: int
+    model: str
+    card: str
+    prompt: bytes
+    sampling: Sampling
+    generated: bytes = b""
+    stop_token_ids: tuple[int, ...] = ()
+    hints: Hints = Hints()
+    salt: str = ""
+    session: str = ""
+    guide: str = ""
+    deadline: float = 0.0
+    images: tuple[str, ...] = ()
+
+
+class TurnAdmitted(Message, frozen=True):
+    """The engine has it."""
+
+    turn: TurnKey
+    worker: str
+    incarnation: int
+
+
+class ResendTokens(Message, frozen=True):
+    """Send the tokens of this attempt again, from this offset on; answered on `tokens.<tokenizer>`."""
+
+    turn: TurnKey
+    tokenizer: str
+    offset: int
+
+
+class Drain(Message, frozen=True):
+    """Take no new turns; finish or hand back what runs by the deadline."""
+
+    deadline: float = 0.0
+
+
+class TurnTokens(Wire, frozen=True):
+    """What one turn got in one step.
+
+    Attributes:
+        offset: index of the first of `tokens` among all tokens generated since the original prompt.
+        cached: prompt tokens the engine reused; set (not None) in the first item of an attempt.
+        queued_s, prefill_s: what the engine measured for this attempt, in the first item.
+        finish: "" while it goes on, else stop, length, cancelled or error.
+        stop_token: the token that ended it is the last of `tokens` and is not visible text.
+    """
+
+    turn_id: str
+    attempt: int = 0
+    offset: int = 0
+    tokens: bytes = b""
+    cached: int | None = None
+    queued_s: float = 0.0
+    prefill_s: float = 0.0
+    finish: Literal["", "stop", "length", "cancelled", "error"] = ""
+    stop_token: bool = False
+    error: ErrorInfo | None = None
+
+
+class TokenFrame(Message, frozen=True):
+    """One engine step for one tokenizer. `number` counts frames of this link from 1."""
+
+    worker: str
+    incarnation: int
+    number: int
+    items: tuple[TurnTokens, ...]
