@@ -58,6 +58,12 @@ class Books(RuleBasedStateMachine):
         self.now += seconds
         self.pool.tick(self.now)
 
+    @precondition(lambda self: self.pool.cached)
+    @rule(data=st.data(), priority=st.integers(-1, 2), seconds=st.floats(0, 5))
+    def settle(self, data: st.DataObject, priority: int, seconds: float) -> None:
+        name = data.draw(st.sampled_from(sorted(self.pool.cached)))
+        self.pool.settle(name, Retention(priority, seconds), self.now)
+
     @rule()
     def take_all_that_is_available(self) -> None:
         taken = self.pool.take(self.pool.available)
@@ -128,6 +134,37 @@ def test_a_retained_chain_outlives_newer_ones_until_its_time_is_over() -> None:
     pool.tick(60.0)
     pool.take(2)
     assert set(pool.cached) == {chain(kept)[0], chain(other)[0]}
+
+
+def test_a_chain_that_is_given_up_goes_first_but_for_what_others_share() -> None:
+    pool = BlockPool(6, EventLog())
+    older, mine, other = [7, 7], [1, 1, 2, 2, 3, 3], [1, 1, 4, 4]
+    for tokens in (older, other, mine):
+        pool.release(filled(pool, tokens), now=0.0, retention=Retention(priority=10, seconds=60.0))
+    pool.settle(chain(mine)[-1], Retention(priority=-1), now=1.0)
+    pool.release(pool.take(3) or [])
+    assert set(pool.cached) == {*chain(older), *chain(other)}, "its own two blocks went, the newest of all"
+
+
+def test_what_was_given_up_is_ordinary_again_once_somebody_held_it() -> None:
+    pool = BlockPool(4, EventLog())
+    mine, other = [1, 1], [2, 2]
+    for tokens in (other, mine):
+        pool.release(filled(pool, tokens))
+    pool.settle(chain(mine)[-1], Retention(priority=-1), now=0.0)
+    pool.release(filled(pool, mine))
+    pool.release(pool.take(3) or [])
+    assert set(pool.cached) == set(chain(mine))
+
+
+def test_a_chain_is_ordinary_again_when_its_session_is_not_expected_back() -> None:
+    pool = BlockPool(4, EventLog())
+    mine, other = [1, 1], [2, 2]
+    pool.release(filled(pool, mine), now=0.0, retention=Retention(priority=10, seconds=60.0))
+    pool.release(filled(pool, other))
+    pool.settle(chain(mine)[-1], Retention(), now=1.0)
+    pool.release(pool.take(3) or [])
+    assert set(pool.cached) == set(chain(other))
 
 
 def test_the_second_computation_of_a_block_takes_the_first_ones_place() -> None:

@@ -6,7 +6,8 @@ Rules
 - Who holds a block holds all before it. So a block without holders has no child with holders, and the cache is a
   forest that shrinks from its leaves.
 - Blocks without holders stay findable until room is needed. The leaf that goes first has the lowest priority, and
-  among those the longest unused. A retained block's priority falls back to 0 when its time is over.
+  among those the longest unused. A retained block's priority falls back to 0 when its time is over; one that was
+  given up (priority below 0) goes before all others until somebody holds it again.
 - Blocks that are not full belong to one holder and are free as soon as it lets go.
 """
 
@@ -111,7 +112,7 @@ class BlockPool:
     def release(self, blocks: Sequence[int], *, now: float = 0.0, retention: Retention = _ORDINARY) -> None:
         """One holder less for each of a chain; its end goes before its beginning."""
         for block in reversed(blocks):
-            if retention.priority and self._hash[block] is not None:
+            if self._hash[block] is not None and (retention.priority or self._priority[block] < 0):
                 self._retain(block, now, retention)
             self._holders[block] -= 1
             if self._holders[block]:
@@ -124,11 +125,28 @@ class BlockPool:
                 self._stamp[block] = self._clock
                 self._offer(block)
 
+    def settle(self, name: int, retention: Retention, now: float) -> None:
+        """How long the chain that ends in this block is kept from now on, whatever was said before.
+
+        More is for all of it; less only for what is its own, back to where it is held or another chain branches off.
+        """
+        block, below = self._by_hash.get(name, NO_BLOCK), 0
+        while block != NO_BLOCK:
+            if retention.priority > 0:
+                self._retain(block, now, retention)
+            elif self._holders[block] or self._children[block] > below:
+                return
+            else:
+                self._priority[block], self._until[block] = retention.priority, 0.0
+            if not self._holders[block]:
+                self._offer(block)
+            block, below = self._parent[block], 1
+
     def tick(self, now: float) -> None:
         """Ends retentions that are over."""
         while self._retained and self._retained[0][0] <= now:
             _, block = heappop(self._retained)
-            if self._priority[block] and self._until[block] <= now:
+            if self._priority[block] > 0 and self._until[block] <= now:
                 self._priority[block] = 0
                 if self._hash[block] is not None and not self._holders[block]:
                     self._offer(block)
