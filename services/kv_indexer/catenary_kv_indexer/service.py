@@ -15,6 +15,7 @@ from prometheus_client import REGISTRY
 
 from catenary_kv_indexer.core.indexer import Indexer, Question
 from catenary_kv_indexer.metrics import IndexMetrics
+from catenary_kv_indexer.saved import SavedIndex
 from catenary_kv_indexer.settings import KvIndexerSettings
 
 log = structlog.get_logger()
@@ -37,6 +38,10 @@ class KvIndexer(Service[KvIndexerSettings]):
         """Listen to events and beats; answer once warm."""
         self._loop = asyncio.get_running_loop()
         self._indexer = Indexer(self._loop.time())
+        self._saved = SavedIndex(self.settings.data_dir, self.settings.instance)
+        if (before := self._saved.take()) is not None:
+            self._indexer.restore(before)
+            log.info("index.restored", blocks=before.blocks, links=len(before.links))
         self._asks: dict[tuple[str, int], Ask] = {}
         self._mute: set[str] = set()
         self._metrics = IndexMetrics(self._indexer, self._loop.time)
@@ -48,7 +53,8 @@ class KvIndexer(Service[KvIndexerSettings]):
         self.spawn(self._rounds(), "rounds")
 
     async def stop(self) -> None:
-        """Nothing is held that workers could not tell again."""
+        """Keep what is held: workers could tell it again, but need not."""
+        self._saved.write(self._indexer.dump())
         REGISTRY.unregister(self._metrics)
 
     # --- in -----------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import asyncio
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,10 +94,13 @@ class FakeWorker:
 
 
 @asynccontextmanager
-async def serving(server: NatsServer, bus: Bus) -> AsyncIterator[KvIndexer]:
-    """A kv-indexer that answers, in this process."""
+async def serving(server: NatsServer, bus: Bus, data_dir: Path | None = None) -> AsyncIterator[KvIndexer]:
+    """A kv-indexer that answers, in this process; it has a name to be restarted under where it has a folder."""
     ready = asyncio.Event()
-    service = KvIndexer(KvIndexerSettings(nats=server.url, namespace=bus.subjects.namespace, instance="k0"))
+    settings = KvIndexerSettings(nats=server.url, namespace=bus.subjects.namespace)
+    if data_dir is not None:
+        settings = replace(settings, instance="k0", data_dir=str(data_dir))
+    service = KvIndexer(settings)
 
     def on_beat(msg: Msg) -> None:
         if _beat(msg.data).ready:
@@ -159,6 +163,41 @@ async def test_an_indexer_that_comes_late_asks_and_is_warm_when_it_answers(
         assert {one.worker: one.blocks for one in answer.workers} == {"w0": 2}
         assert answer.known == ("w0",)
         assert worker.asked == [KvReplay(rank=0, first=1)]
+
+
+async def test_a_restarted_indexer_goes_on_with_what_it_held(
+    nats_server: NatsServer, bus: Bus, worker: FakeWorker, tmp_path: Path
+) -> None:
+    async with serving(nats_server, bus, tmp_path):
+        worker.store(1, 2, 3)
+        assert await until_known(bus, worker, 1, 2, 3) == {"w0": 3}
+    worker.asked.clear()
+    async with serving(nats_server, bus, tmp_path):
+        assert await until_known(bus, worker, 1, 2, 3) == {"w0": 3}
+        assert not worker.asked, "its beats say that nothing came since"
+
+
+async def test_what_came_while_an_indexer_was_away_is_asked_for(
+    nats_server: NatsServer, bus: Bus, worker: FakeWorker, tmp_path: Path
+) -> None:
+    async with serving(nats_server, bus, tmp_path):
+        worker.store(1, 2)
+        await until_known(bus, worker, 1, 2)
+    worker.store(3)
+    async with serving(nats_server, bus, tmp_path):
+        assert await until_known(bus, worker, 1, 2, 3) == {"w0": 3}
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xc1", b"\x93\x01\x02\x03"])
+async def test_a_damaged_file_is_as_good_as_none(
+    nats_server: NatsServer, bus: Bus, worker: FakeWorker, tmp_path: Path, damage: bytes
+) -> None:
+    file = tmp_path / "kv-index" / "k0.msgpack"
+    file.parent.mkdir()
+    file.write_bytes(damage)
+    worker.store(1)
+    async with serving(nats_server, bus, tmp_path):
+        assert await until_known(bus, worker, 1) == {"w0": 1}
 
 
 async def test_a_lost_tail_shows_in_beats(nats_server: NatsServer, bus: Bus, worker: FakeWorker) -> None:
