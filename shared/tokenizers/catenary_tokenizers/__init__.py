@@ -6,13 +6,14 @@ from catenary_tokenizers.errors import ModelDirectoryError, PromptError, Templat
 from catenary_tokenizers.gguf import unpack_gguf
 from catenary_tokenizers.ids import pack, unpack
 from catenary_tokenizers.load import embedded_path, load
-from catenary_tokenizers.model import ModelTokenizer, Rendered
+from catenary_tokenizers.model import ModelTokenizer, Rendered, Segment
 from catenary_tokenizers.segments import CacheStats
-from catenary_tokenizers.turn_memory import RememberedTurn, TurnMemory, scope_of
+from catenary_tokenizers.turn_memory import CarriedTurn, RememberedTurn, TurnMemory, scope_of
 from catenary_tokenizers.vocabulary import ControlToken
 
 __all__ = [
     "CacheStats",
+    "CarriedTurn",
     "ControlToken",
     "Detokenizer",
     "ModelDirectoryError",
@@ -20,6 +21,7 @@ __all__ = [
     "PromptError",
     "RememberedTurn",
     "Rendered",
+    "Segment",
     "TemplateLimitError",
     "TokenizerError",
     "TurnMemory",

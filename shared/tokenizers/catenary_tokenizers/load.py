@@ -17,6 +17,7 @@ from catenary_tokenizers.ranks import spec_from_tekken, spec_from_tiktoken
 from catenary_tokenizers.safety import Shield
 from catenary_tokenizers.sentencepiece import spec_from_sentencepiece
 from catenary_tokenizers.spec import added_tokens, begin_ids, control_tokens, piece_table, plain_spec
+from catenary_tokenizers.template import Engine, Jinja2Engine
 
 __all__ = ["embedded_path", "load"]
 
@@ -29,7 +30,13 @@ def embedded_path() -> Path:
     return Path(__file__).parent / "embedded"
 
 
-def load(directory: Path, *, cache_bytes: int = CACHE_BYTES, safe: bool = True) -> ModelTokenizer:
+def load(
+    directory: Path,
+    *,
+    cache_bytes: int = CACHE_BYTES,
+    safe: bool = True,
+    sandbox: Callable[[str], Engine] = Jinja2Engine,
+) -> ModelTokenizer:
     """Load a model directory.
 
     Args:
@@ -39,6 +46,7 @@ def load(directory: Path, *, cache_bytes: int = CACHE_BYTES, safe: bool = True) 
         cache_bytes: bound of the segment cache.
         safe: whether control tokens that callers spell stay plain text; without, they become control tokens, as with
             Hugging Face's `apply_chat_template`.
+        sandbox: opens jinja2's sandbox for a template; see `probe.open_template`.
 
     Raises:
         ModelDirectoryError: a file is missing or cannot be used.
@@ -56,7 +64,7 @@ def load(directory: Path, *, cache_bytes: int = CACHE_BYTES, safe: bool = True) 
         encoders = open_encoders(plain_spec(spec, controls))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ModelDirectoryError(path, f"not a vocabulary this package reads: {error}") from error
-    templates = _templates(directory, config)
+    templates = _templates(directory, config, sandbox)
     texts, source = [token.text for token in controls], "".join(template.source for template in templates.values())
     return ModelTokenizer(
         encoders=encoders,
@@ -108,7 +116,7 @@ def _json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _templates(directory: Path, config: Mapping[str, Any]) -> dict[str, ChatTemplate]:
+def _templates(directory: Path, config: Mapping[str, Any], sandbox: Callable[[str], Engine]) -> dict[str, ChatTemplate]:
     """The templates by name: `default`, and `tool_use` for conversations with tools."""
     given = config.get("chat_template") or _json(directory / "chat_template.json").get("chat_template")
     sources = {"default": given if isinstance(given, str) else ""}
@@ -120,7 +128,7 @@ def _templates(directory: Path, config: Mapping[str, Any]) -> dict[str, ChatTemp
             sources[name] = path.read_text(encoding="utf-8")
     try:
         return {
-            name: open_template(sources[name], _variables(config))
+            name: open_template(sources[name], _variables(config), sandbox)
             for name in ("default", "tool_use")
             if name in sources
         }

@@ -18,7 +18,7 @@ from catenary_tokenizers.splice import MarkedPrompt, assemble
 from catenary_tokenizers.turn_memory import TurnMemory
 from catenary_tokenizers.vocabulary import AddedToken
 
-__all__ = ["ModelTokenizer", "Rendered"]
+__all__ = ["ModelTokenizer", "Rendered", "Segment"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +27,29 @@ class Rendered:
 
     Attributes:
         text: what the model reads, control tokens spelled out.
-        marked: the same with the marks that keep content from becoming control tokens.
+        parts: the same with the marks that keep content from becoming control tokens, cut at its control tokens:
+            plain text at even places, control tokens at odd ones.
         calls: arguments of the conversation's calls, as they were given.
         answers: how many messages of the assistant's it holds.
     """
 
     text: str
-    marked: str
+    parts: Sequence[str]
     calls: tuple[object, ...] = ()
     answers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """What stands between two control tokens, to be encoded elsewhere: in another process that loaded the same model.
+
+    Attributes:
+        marked: the text with its marks.
+        first: whether a prompt begins with it; some vocabularies encode that differently.
+    """
+
+    marked: str
+    first: bool
 
 
 class ModelTokenizer:
@@ -123,7 +137,7 @@ class ModelTokenizer:
         marked = template.render(messages, tools, self._content_shield, now, kwargs)
         return Rendered(
             text=self._shield.clean(marked),
-            marked=marked,
+            parts=self._cutter.cut(marked),
             calls=call_arguments(messages),
             answers=sum(message["role"] == "assistant" for message in messages),
         )
@@ -136,12 +150,12 @@ class ModelTokenizer:
             memory: answers whose generated ids take the place of their re-encoding.
             scope: who may share them; see `scope_of`.
         """
+        ids = self._encode_parts(rendered.parts)
         if memory is None:
-            return self._encode(rendered.marked)
-        parts = self._cutter.cut(rendered.marked)
+            return b"".join(ids)
         prompt = MarkedPrompt(
-            parts=parts,
-            ids=self._encode_parts(parts),
+            parts=rendered.parts,
+            ids=ids,
             encode=self._encode_text,
             clean=self._shield.clean,
             escape=self._shield.escape,
@@ -149,6 +163,26 @@ class ModelTokenizer:
             answers=rendered.answers,
         )
         return assemble(prompt, memory, scope)
+
+    def spelled(self, text: str) -> Rendered:
+        """A prompt that is written by hand: control tokens spelled in it become their ids."""
+        return Rendered(text, self._cutter.cut(self._shield.escape(text)))
+
+    def cold_segments(self, rendered: Rendered, longer_than: int) -> list[Segment]:
+        """Segments of a prompt that would have to be encoded now and have more characters than this."""
+        return [
+            Segment(part, self._is_first(place))
+            for place, part in enumerate(rendered.parts[0::2])
+            if len(part) > longer_than and not self._cache_at(place).holds(part)
+        ]
+
+    def encode_segment(self, segment: Segment) -> bytes:
+        """A segment's ids, which `keep_segment` takes. Keeps nothing itself."""
+        return (self._encode_first if segment.first else self._encode_later)(segment.marked)
+
+    def keep_segment(self, segment: Segment, ids: bytes) -> None:
+        """Ids of a segment that the same model has encoded elsewhere: the next prompt finds it known."""
+        (self._first_cache if segment.first else self._cache).keep(segment.marked, ids)
 
     def encode(self, text: str, *, special: bool, begin: bool = False) -> bytes:
         """Ids of a text.
@@ -180,6 +214,12 @@ class ModelTokenizer:
         if not self._same_start and parts[0]:
             ids[0] = self._first_cache.get(parts[0], self._encode_first)
         return ids
+
+    def _is_first(self, place: int) -> bool:
+        return place == 0 and not self._same_start
+
+    def _cache_at(self, place: int) -> SegmentCache:
+        return self._first_cache if self._is_first(place) else self._cache
 
     def _encode_text(self, part: str) -> bytes:
         return self._cache.get(part, self._encode_later)

@@ -6,7 +6,7 @@ are told apart by words that stand nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -44,13 +44,27 @@ _ID = "000000000"
 _KIMI_CALL = "<|tool_call_argument_begin|>"
 
 
-def open_template(source: str, variables: Mapping[str, object]) -> ChatTemplate:
+def open_template(
+    source: str, variables: Mapping[str, object], sandbox: Callable[[str], Engine] = Jinja2Engine
+) -> ChatTemplate:
     """A template on minijinja where that equals jinja2's sandbox on every probe, else on jinja2.
+
+    Args:
+        source: the Jinja text.
+        variables: texts of the special tokens.
+        sandbox: opens jinja2's sandbox; give one that stands in a process with a deadline, and a hostile template ends
+            there.
 
     Raises:
         ValueError: the source is not Jinja, or takes steps without end for a small conversation.
     """
-    reference = Jinja2Engine(source)
+    try:
+        return _opened(source, variables, sandbox(source))
+    except TemplateLimitError as error:
+        raise ValueError(f"a small conversation is too much for it: {error}") from error
+
+
+def _opened(source: str, variables: Mapping[str, object], reference: Engine) -> ChatTemplate:
     try:
         bounded: Engine | None = MiniJinjaEngine(source)
     except ValueError:
@@ -63,11 +77,7 @@ def open_template(source: str, variables: Mapping[str, object]) -> ChatTemplate:
 
 
 def _agree(bounded: Engine, reference: Engine, context: Mapping[str, object]) -> bool:
-    try:
-        text = _render(bounded, context)
-    except TemplateLimitError as error:
-        raise ValueError(f"a small conversation is too much for it: {error}") from error
-    return text == _render(reference, context)
+    return _render(bounded, context) == _render(reference, context)
 
 
 def _render(engine: Engine, context: Mapping[str, object]) -> str | None:

@@ -62,7 +62,7 @@ class SegmentCache:
             ids = encode(text)
         else:
             self._hits += 1
-        self._keep(text, ids)
+        self.keep(text, ids)
         return ids
 
     def get_all(self, texts: Sequence[str], encode: Callable[[str], bytes]) -> list[bytes]:
@@ -85,7 +85,12 @@ class SegmentCache:
             bytes=self._young_bytes + self._old_bytes,
         )
 
-    def _keep(self, text: str, ids: bytes) -> None:
+    def holds(self, text: str) -> bool:
+        """Whether the ids of `text` are here."""
+        return text in self._young or text in self._old
+
+    def keep(self, text: str, ids: bytes) -> None:
+        """Put in what was encoded elsewhere."""
         size = _SLOT + sys.getsizeof(text) + sys.getsizeof(ids)
         if size > self._half:
             return

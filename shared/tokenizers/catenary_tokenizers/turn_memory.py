@@ -19,12 +19,29 @@ from xxhash import xxh3_128
 from catenary_tokenizers.detokenise import PieceTable
 from catenary_tokenizers.ids import TOKEN_BYTES, pack, unpack
 
-__all__ = ["Opening", "RememberedTurn", "TurnMemory", "scope_of"]
+__all__ = ["CarriedTurn", "Opening", "RememberedTurn", "TurnMemory", "scope_of"]
 
 _TAIL_TOKENS = 64  # a generation prompt is shorter
 _OVERHEAD = 600  # bytes of an entry's objects beside its texts and ids, measured on CPython 3.11
 
 Opening = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedTurn:
+    """A generated answer on its way to the memory of another instance that has loaded the same model.
+
+    Attributes:
+        key: digest of scope and prompt: who does not know both finds nothing.
+        opening: see `RememberedTurn`.
+        generated: packed ids.
+        session: whose turn it was.
+    """
+
+    key: bytes
+    opening: Opening
+    generated: bytes
+    session: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +61,11 @@ class RememberedTurn:
     texts: tuple[str, ...]
     ids: tuple[bytes, ...]
     session: str
+
+    @property
+    def carried(self) -> CarriedTurn:
+        """The same, as it travels."""
+        return CarriedTurn(self.key, self.opening, b"".join(self.ids), self.session)
 
     @property
     def size(self) -> int:
@@ -118,19 +140,23 @@ class TurnMemory:
         """Bytes held."""
         return self._bytes
 
-    def of_session(self, session: str) -> list[RememberedTurn]:
-        """A session's turns, for the instance that it moves to."""
-        return [turn for turn in self._turns.values() if turn.session == session]
+    def sessions(self) -> set[str]:
+        """Whose turns are here."""
+        return {turn.session for turn in self._turns.values()}
 
-    def accept(self, turns: Iterable[RememberedTurn]) -> None:
-        """Turns from the instance that had the session before."""
-        for turn in turns:
-            self._keep(turn)
-
-    def forget_session(self, session: str) -> None:
-        """Drop a session's turns."""
-        for turn in self.of_session(session):
+    def take(self, sessions: Collection[str]) -> list[CarriedTurn]:
+        """Turns of sessions that move to another instance, the least recently used first; here they are forgotten."""
+        leaving = [turn for turn in self._turns.values() if turn.session in sessions]
+        for turn in leaving:
             self._drop(turn.key)
+        return [turn.carried for turn in leaving]
+
+    def accept(self, turns: Iterable[CarriedTurn]) -> None:
+        """Turns from the instance that had their session before; those that it has itself it keeps."""
+        for turn in turns:
+            if turn.key not in self._turns:
+                texts, ids = self._runs(turn.generated)
+                self._keep(RememberedTurn(turn.key, turn.opening, texts, ids, turn.session))
 
     def _keep(self, turn: RememberedTurn) -> None:
         self._drop(turn.key)

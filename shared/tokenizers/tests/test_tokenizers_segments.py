@@ -1,8 +1,13 @@
 """The segment cache: bounded, and never another answer than encoding would give."""
 
+import pickle
+
+from catenary_tokenizers import embedded_path, load
 from catenary_tokenizers.segments import SegmentCache
 from hypothesis import given
 from hypothesis import strategies as st
+
+here, elsewhere = load(embedded_path()), load(embedded_path())
 
 
 def encode(text: str) -> bytes:
@@ -45,3 +50,22 @@ def test_clearing_forgets_segments_and_counts() -> None:
     cache.get("a", encode)
     cache.clear()
     assert cache.stats == SegmentCache(1000).stats
+
+
+@given(
+    st.lists(st.sampled_from(["<|im_start|>", "naïve ", "x" * 9, "\ue000", "🌊\n", "{"]), max_size=12), st.booleans()
+)
+def test_a_segment_encoded_elsewhere_is_what_would_be_encoded_here(words: list[str], shielded: bool) -> None:
+    content = "".join(words)
+    messages = [{"role": "user", "content": content}]
+    prompt = here.render(messages) if shielded else here.spelled(content)
+    here.clear_cache()
+    cold = here.cold_segments(prompt, 4)
+    for segment in cold:
+        here.keep_segment(segment, elsewhere.encode_segment(pickle.loads(pickle.dumps(segment))))  # noqa: S301
+    assert not here.cold_segments(prompt, 4)
+    misses = here.cache_stats.misses
+    ids = here.encode_prompt(prompt)
+    assert here.cache_stats.misses - misses <= len(prompt.parts) - len(cold)
+    elsewhere.clear_cache()
+    assert ids == elsewhere.encode_prompt(prompt)

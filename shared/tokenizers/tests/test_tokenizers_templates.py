@@ -53,6 +53,15 @@ def test_a_template_without_end_is_refused_at_load() -> None:
         open_template("{% for i in range(99999) %}{% for j in range(99999) %}x{% endfor %}{% endfor %}", {})
 
 
+def test_a_template_on_which_the_sandbox_does_not_end_in_time_is_refused_at_load() -> None:
+    class Late:
+        def render(self, context: object, now: object) -> str:
+            raise TemplateLimitError(f"5 seconds are over: {context and now and 'late'}")
+
+    with pytest.raises(ValueError, match="small conversation"):
+        open_template(LINES, {}, lambda _: Late())
+
+
 @pytest.mark.parametrize(
     ("message", "error"),
     [

@@ -113,11 +113,14 @@ def test_memory_is_bounded_and_moves_with_its_session(model: ModelTokenizer) -> 
         memory.remember(SCOPE, first_prompt(model) + pack([turn]) * 3, spelled(model, "x" * 200), session=str(turn % 2))
         assert memory.size <= 40_000
     moved = TurnMemory(model.table, MEGABYTE)
-    moved.accept(memory.of_session("1"))
-    assert {turn.session for turn in moved.of_session("1")} == {"1"}
-    memory.forget_session("0")
-    memory.forget_session("1")
-    assert memory.size == 0
+    assert memory.sessions() == {"0", "1"}
+    leaving = memory.take({"1"})
+    moved.accept(leaving)
+    moved.accept(leaving)
+    assert moved.sessions() == {"1"}
+    assert moved.take({"1"}) == leaving
+    assert len(memory.take({"0", "1"})) > 0
+    assert memory.size == moved.size == 0
     assert not any(memory.openings.values())
 
 
