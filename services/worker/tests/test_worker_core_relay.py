@@ -184,9 +184,24 @@ def test_pace_is_unknown_then_follows_slowly_and_keeps_prefill_apart_from_decode
     pace.note(EngineLoad(running=3, step_ms=100.0, prefilled_tokens=500))
     pace.note(EngineLoad(running=3, step_ms=20.0, prefilled_tokens=40))
     pace.note(EngineLoad(step_ms=0.0))
-    assert (pace.decode_ms, pace.prefill_tokens_per_s) == (10.0, 5000.0)
+    assert pace.decode_ms == 10.0
+    assert pace.prefill_tokens_per_s == pytest.approx(500 * 1000 / (100.0 - 10.0))
     pace.note(EngineLoad(running=3, step_ms=20.0))
     assert pace.decode_ms == pytest.approx(11.0)
+
+
+@given(fixed=st.floats(1, 50), per_token=st.floats(0.001, 0.1), chunks=st.lists(st.integers(256, 8192), min_size=1))
+def test_pace_of_prefill_is_free_of_what_each_step_costs(fixed: float, per_token: float, chunks: list[int]) -> None:
+    pace = Pace()
+    pace.note(EngineLoad(running=1, step_ms=fixed))
+    for tokens in chunks:
+        pace.note(EngineLoad(running=1, step_ms=fixed + per_token * tokens, prefilled_tokens=tokens))
+    slowest = 1000 / per_token
+    measured = pace.prefill_tokens_per_s
+    if per_token * min(chunks) >= fixed:
+        assert measured == pytest.approx(slowest)
+    else:
+        assert measured <= slowest * (1 + 1e-9), "a step that is nearly all its own cost is halved, not believed"
 
 
 @given(st.lists(st.floats(0.1, 1000), min_size=1))
