@@ -83,6 +83,28 @@ def test_the_question_and_the_tools_are_found(text: str, controls: str) -> None:
     assert properties["port"]["type"] == "string"
 
 
+SURROUNDED = """<system-reminder>
+You are in `/tmp/here`. Offer the skill <skill>
+review
+</skill> when asked to.
+</system-reminder>
+<env>a shell</env>
+Tide at <b>Ayr</b>?"""
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (SURROUNDED, "Tide at <b>Ayr</b>?"),
+        ("Tide at Ayr?\n<system-reminder>\nBe brief.\n</system-reminder>", "Tide at Ayr?"),
+        ("<question>\nTide at Ayr?\n</question>", "<question>\nTide at Ayr?\n</question>"),
+        ("Is <i>\nAyr\n</i> high?\n<open> at Ayr", "Is <i>\nAyr\n</i> high?\n<open> at Ayr"),
+    ],
+)
+def test_what_a_harness_puts_beside_the_users_words_is_not_theirs(said: str, words: str) -> None:
+    assert view(f"<|im_start|>user\n{said}<|im_end|>\n<|im_start|>assistant\n").user == words
+
+
 RESULTS = [
     (
         (

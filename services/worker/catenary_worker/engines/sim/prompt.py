@@ -31,6 +31,7 @@ _HEADERS = {"channel", "constrain", "recipient"}
 _PARTS_OF_CALLS = {"sep", "arg", "argument", "key", "value"}
 _WORDS = re.compile(r"[a-z]+")
 _SPELLED_RESULT = re.compile(r"<tool_response>(.*?)</tool_response>", re.DOTALL)
+_CONTEXT = re.compile(r"^<([A-Za-z][\w-]*)>.*?</\1>[ \t]*$", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class PromptView:
 
     Attributes:
         tools: those the prompt offers.
-        user: the user's last words.
+        user: the user's last words, without what harnesses put beside them between tags on lines of their own.
         results: tool results, if they are what came last.
         tail: the end of the prompt, control tokens spelled out: what the template left behind.
     """
@@ -67,9 +68,13 @@ def read_prompt(parts: Sequence[str | ControlToken]) -> PromptView:
         if message.role != "result":
             break
         results.append(message.text.strip())
-    user = next((message.text.strip() for message in reversed(asked) if message.role == "user"), "")
+    user = next((_own_words(message.text) for message in reversed(asked) if message.role == "user"), "")
     tail = "".join(part if isinstance(part, str) else part.text for part in parts[-8:])
     return PromptView(_tools(messages), user, tuple(reversed(results)), tail)
+
+
+def _own_words(text: str) -> str:
+    return _CONTEXT.sub("", text).strip() or text.strip()
 
 
 def _tools(messages: Sequence[Message]) -> tuple[Offer, ...]:
