@@ -17,6 +17,7 @@ COMMANDS = {
     "provision": "provisioning",
     "services": "services",
     "config": "config",
+    "keys": "keys",
     "simulate": "simulate",
     "why": "why",
 }

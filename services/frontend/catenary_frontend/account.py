@@ -18,6 +18,7 @@ from catenary_protocols.turn_events import (
 )
 from catenary_runtime import semconv, telemetry
 
+from catenary_frontend.auth import Lease
 from catenary_frontend.metrics import DURATION, FIRST_TOKEN, INFLIGHT, REQUESTS
 
 log = structlog.get_logger()
@@ -31,6 +32,9 @@ class Account:
     Attributes:
         began: when the last byte had come, as `time.perf_counter` tells it.
         tell: publishes a fact for observers.
+        why: why it runs where it does, as JSON, if the client asked.
+        lease: its place on a key's account; ends with it.
+        pieces: of the answer that came: at least as many tokens were generated.
     """
 
     turn_id: str
@@ -42,12 +46,15 @@ class Account:
     began: float
     span: telemetry.Span
     tell: Callable[[TurnFact], None]
+    lease: Lease | None = None
     accepted_s: float = 0.0
     first_s: float = 0.0
     prompt_tokens: int = 0
     usage: Usage = field(default_factory=Usage)
     worker: str = ""
+    why: str = ""
     calls: int = 0
+    pieces: int = 0
     reason: str = ""
     code: str = "ok"
     settled: bool = False
@@ -64,7 +71,7 @@ class Account:
                     self.prompt_tokens = event.prompt_tokens
                     self._fact("accepted")
                 case Started():
-                    self.worker = event.worker
+                    self.worker, self.why = event.worker, event.why
                     self.usage = Usage(prompt_tokens=self.prompt_tokens, cached_tokens=event.cached_tokens)
                     self._fact("started")
                 case CallComplete():
@@ -74,6 +81,8 @@ class Account:
                     self.code = "cancelled" if event.reason == "cancelled" else "ok"
                 case Failed():
                     self.code = event.error.code
+                case _:
+                    self.pieces += 1
         if not self.first_s and self.code == "ok" and not isinstance(events[-1], _BEFORE_TOKENS):
             self.first_s = self._passed()
             FIRST_TOKEN.labels(api=self.api, model=self.model).observe(self.first_s)
@@ -84,6 +93,8 @@ class Account:
             return
         self.settled = True
         self.code = code or self.code
+        if self.lease is not None:
+            self.lease.end(self.prompt_tokens + max(self.usage.completion_tokens, self.pieces))
         total = self._passed()
         INFLIGHT.labels(api=self.api).dec()
         REQUESTS.labels(api=self.api, model=self.model, code=self.code).inc()

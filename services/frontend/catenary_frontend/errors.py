@@ -1,6 +1,7 @@
 """Errors as HTTP answers: the body of the API that was called, the status and headers of `errors.TABLE`."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from math import ceil
 
 from catenary_protocols.apis.error_bodies import anthropic_error, openai_error
@@ -35,7 +36,25 @@ def answer(request: Request, error: ErrorInfo) -> Response:
     request_id = str(request.scope.get("catenary.request_id", ""))
     body = (anthropic_error if anthropic else openai_error)(error, request_id)
     headers = {name.decode(): value.decode() for name, value in headers_for(error)}
+    if error.code == "rate_limit_exceeded":
+        headers |= _told_anthropic(error) if anthropic else _told_openai(error)
     return Response(body, status_of(error), headers, "application/json")
+
+
+def _told_openai(error: ErrorInfo) -> dict[str, str]:
+    """`x-ratelimit-limit-requests: 60`, `x-ratelimit-reset-requests: 3s`."""
+    seconds = {name: "s" for name in error.numbers if name.startswith("reset-")}
+    return {f"x-ratelimit-{name}": f"{number}{seconds.get(name, '')}" for name, number in error.numbers.items()}
+
+
+def _told_anthropic(error: ErrorInfo) -> dict[str, str]:
+    """`anthropic-ratelimit-requests-limit: 60`, `anthropic-ratelimit-requests-reset: 2026-01-31T12:00:03+00:00`."""
+    told = {}
+    for name, number in error.numbers.items():
+        fact, _, what = name.partition("-")
+        text = (datetime.now(UTC) + timedelta(seconds=number)).isoformat(timespec="seconds")
+        told[f"anthropic-ratelimit-{what}-{fact}"] = text if fact == "reset" else str(number)
+    return told
 
 
 async def on_catenary_error(request: Request, error: Exception) -> Response:

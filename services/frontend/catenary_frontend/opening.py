@@ -2,12 +2,12 @@
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from catenary_protocols.apis.api import Api, Draft, Encoder
-from catenary_protocols.apis.session import session_of
+from catenary_protocols.apis.session import ends_session, of_subagent, said, session_of
 from catenary_protocols.bus.codec import encode_json
 from catenary_protocols.bus.messages import TurnRequest
 from catenary_protocols.bus.tool_plane import TurnFact
@@ -18,9 +18,10 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from catenary_frontend.account import Account
+from catenary_frontend.auth import Caller, Lease
 from catenary_frontend.choices import Choices
 from catenary_frontend.edge import Edge, raw_send, request_id_of
-from catenary_frontend.exchange import Exchange, Keep, Pace
+from catenary_frontend.exchange import EXPLAIN_HEADER, Exchange, Keep, Pace
 from catenary_frontend.numbered import Numbered
 from catenary_frontend.outlet import Outlet
 from catenary_frontend.turn import OpenTurn
@@ -47,14 +48,16 @@ class Asked(Generic[D]):
     Attributes:
         model: what its model is called in the mesh; the answer has the client's own name for it.
         body: as it was read.
+        lease: the place of its turns on its key's account.
         resumable: its client may leave the stream and come back to it.
     """
 
     draft: D
     model: str
     body: bytes
-    tenant: str
+    caller: Caller
     began: float
+    lease: Lease | None = None
     resumable: bool = False
 
 
@@ -79,7 +82,7 @@ class Opening(Generic[D]):
         """The exchange of new turns."""
         now = time.time()
         turn_id = new_turn_id(int(now * 1000), secrets.token_bytes(10))
-        turn = self._turn_of(asked, turn_id, session_of(asked.draft, asked.tenant, request.headers), now)
+        turn = self._turn_of(asked, turn_id, request.headers, now)
         encoder = self._api.encoder(asked.draft, turn_id, int(now))
         if asked.resumable and turn.resumable:
             encoder = Numbered(encoder)
@@ -126,6 +129,7 @@ class Opening(Generic[D]):
             began=asked.began,
             span=span,
             tell=self._tell,
+            lease=asked.lease,
         )
         settings = edge.settings
         exchange = Exchange(
@@ -140,7 +144,7 @@ class Opening(Generic[D]):
         )
         return exchange, telemetry.headers_of(span)
 
-    def _turn_of(self, asked: Asked[D], turn_id: str, session: str, now: float) -> TurnRequest:
+    def _turn_of(self, asked: Asked[D], turn_id: str, headers: Mapping[str, str], now: float) -> TurnRequest:
         draft = asked.draft
         wanted = (asked.resumable and draft.choices == 1) or self._keep(asked, turn_id) is not None
         resumable = draft.stream and len(asked.body) <= LONGEST_NOTE and wanted
@@ -149,13 +153,13 @@ class Opening(Generic[D]):
             frontend=self._edge.instance,
             frontend_incarnation=self._edge.presence.incarnation,
             model=asked.model,
-            session=session,
+            session=session_of(draft, asked.caller.tenant, headers),
             conversation=draft.conversation,
             sampling=draft.sampling,
             arrived_at=now,
             hints=draft.hints,
-            tenant=asked.tenant,
-            salt=asked.tenant,
+            tenant=asked.caller.tenant,
+            salt=asked.caller.tenant,
             api=self._api.name,
             run_tools=draft.run_tools,
             answer_schema=draft.answer_schema,
@@ -163,10 +167,13 @@ class Opening(Generic[D]):
             choices=draft.choices,
             resumable=resumable,
             note=asked.body if resumable else b"",
+            explain=said(headers, EXPLAIN_HEADER.decode()),
+            session_final=draft.session_final or ends_session(headers),
+            subagent=of_subagent(headers),
         )
 
     def _keep(self, asked: Asked[D], turn_id: str) -> Keep | None:
-        return self._memory.keep(asked.draft, asked.tenant, turn_id) if self._memory else None
+        return self._memory.keep(asked.draft, asked.caller.tenant, turn_id) if self._memory else None
 
     def _stop(self, turns: list[OpenTurn]) -> Callable[[str], None]:
         def stop(reason: str) -> None:

@@ -33,6 +33,7 @@ class Frontend(Service[FrontendSettings]):
         super().__init__(settings)
         self.turns = OpenTurns(self.bus, self.presence)
         self.directory = Directory(self.bus, self.presence)
+        self.keys = Keys(settings.api_keys, settings.keys_file)
         self.catalog = Catalog(self.directory, settings.aliases)
         self._idle = asyncio.Event()
         self.turns.on_idle = self._idle.set
@@ -44,6 +45,7 @@ class Frontend(Service[FrontendSettings]):
         await self.turns.start()
         self.spawn(self.directory.run(), "models")
         self.spawn(self._tick(), "tick")
+        self.spawn(self.keys.watch(self.settings.host), "keys")
 
     def _tokenizer_there(self) -> tuple[bool, str]:
         live = sum(peer.takes_work for peer in self.presence.live("tokenizer"))
@@ -78,7 +80,7 @@ class Frontend(Service[FrontendSettings]):
             health=self.health,
             turns=self.turns,
             catalog=self.catalog,
-            keys=Keys(self.settings.api_keys),
+            keys=self.keys,
             sealer=Sealer(Path(self.settings.data_dir) / "sealing.key"),
             stored=StoredResponses(self.bus),
             spawn=self.spawn,

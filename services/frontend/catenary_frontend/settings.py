@@ -11,8 +11,9 @@ class FrontendSettings(Settings):
 
     port: int = option(8000, "Port of the APIs; 0 picks a free one.")
     api_keys: tuple[str, ...] = option(
-        (), "Keys that may call, each `key` or `tenant:key`; none: anyone may.", secret=True
+        (), "Hashes of keys that may call, each `hash` or `tenant:hash`; without any key, anyone may.", secret=True
     )
+    keys_file: str = option("", "TOML file of keys that may call and what each may do; read again when it changes.")
     aliases: tuple[str, ...] = option((), "Other names of models, each `name=model`.")
     max_body_bytes: int = option(7 * MB, "Longest request body.")
     hold_s: float = option(1.0, "Longest time a stream's status line waits for something to stream.")

@@ -10,6 +10,7 @@ import brotli
 import openai
 import pytest
 import zstandard
+from catenary_frontend.core.keys import hash_of
 from catenary_frontend.testing import ScriptedTokenizer, Stand, running_frontend
 from catenary_protocols.bus.codec import Decoder
 from catenary_protocols.bus.messages import Refused
@@ -318,7 +319,7 @@ async def test_the_openapi_document_holds_the_types(stand: Stand) -> None:
 
 
 async def test_with_keys_only_known_callers_get_in(nats_server: NatsServer, subjects: Subjects) -> None:
-    async with running_frontend(nats_server, subjects, api_keys=("acme:sesame",)) as stand:
+    async with running_frontend(nats_server, subjects, api_keys=(f"acme:{hash_of('sesame')}",)) as stand:
         assert (await stand.http.post("/v1/chat/completions", json=ASK)).status_code == 401
         assert (await stand.http.get("/v1/models", headers={"x-api-key": "sesame"})).status_code == 200
         async with stand.tokenizer() as tokenizer, asyncio.TaskGroup() as tasks:

@@ -5,6 +5,7 @@ from typing import Any
 
 import anthropic
 import pytest
+from catenary_frontend.core.keys import hash_of
 from catenary_frontend.testing import CARD, ScriptedTokenizer, Stand, running_frontend
 from catenary_protocols.bus.messages import CountTokens, Refused
 from catenary_protocols.bus.subjects import Subjects
@@ -142,7 +143,10 @@ async def test_a_limit_beyond_the_model_is_as_much_as_there_is(stand: Stand, tok
 
 @pytest.mark.parametrize("key", [{"x-api-key": "secret"}, {"authorization": "Bearer secret"}])
 async def test_both_ways_of_showing_a_key(nats_server: NatsServer, subjects: Subjects, key: dict[str, str]) -> None:
-    async with running_frontend(nats_server, subjects, api_keys=("secret",)) as stand, stand.tokenizer() as tokenizer:
+    async with (
+        running_frontend(nats_server, subjects, api_keys=(hash_of("secret"),)) as stand,
+        stand.tokenizer() as tokenizer,
+    ):
         refused = await stand.http.post("/v1/messages", json=ASK)
         assert (refused.status_code, refused.json()["error"]["type"]) == (401, "authentication_error")
         async with asyncio.TaskGroup() as tasks:

@@ -6,6 +6,7 @@ from typing import Any
 
 import openai
 import pytest
+from catenary_frontend.core.keys import hash_of
 from catenary_frontend.testing import ScriptedTokenizer, Stand, running_frontend
 from catenary_protocols.bus.messages import Refused
 from catenary_protocols.bus.subjects import Subjects
@@ -42,7 +43,11 @@ TURN: tuple[TurnEvent, ...] = (
 async def stand(nats_server: NatsServer, subjects: Subjects, tmp_path_factory: Any) -> AsyncIterator[Stand]:
     folder = str(tmp_path_factory.mktemp("data"))
     async with running_frontend(
-        nats_server, subjects, data_dir=folder, api_keys=("other:k2", "mine:k1"), resume_s=0.3
+        nats_server,
+        subjects,
+        data_dir=folder,
+        api_keys=(f"other:{hash_of('k2')}", f"mine:{hash_of('k1')}"),
+        resume_s=0.3,
     ) as one:
         one.http.headers["authorization"] = "Bearer k1"
         yield one

@@ -27,10 +27,10 @@ def add_messages(api: FastAPI, edge: Edge) -> None:
 
 def _count(edge: Edge) -> Endpoint:
     async def endpoint(request: Request) -> Response:
-        tenant = edge.keys.tenant_of(request.headers)
+        caller = edge.keys.working(request.headers)
         draft = read_count(edge.sealer, await read_body(request, edge.settings.max_body_bytes))
-        model = check(draft, edge).model
-        session = session_of(draft, tenant, request.headers)
+        model = check(draft, edge, caller).model
+        session = session_of(draft, caller.tenant, request.headers)
         tokens = await count_tokens(edge, model, draft.conversation, session)
         return Response(msgspec.json.encode(TokenCountAnswer(input_tokens=tokens)), media_type="application/json")
 

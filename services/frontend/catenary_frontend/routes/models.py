@@ -16,9 +16,9 @@ def list_endpoint(edge: Edge) -> Endpoint:
     """All models."""
 
     async def endpoint(request: Request) -> Response:
-        edge.keys.tenant_of(request.headers)
+        caller = edge.keys.caller(request.headers)
         show = anthropic_models if "anthropic-version" in request.headers else openai_models
-        return Response(show(edge.catalog.cards()), media_type="application/json")
+        return Response(show(edge.catalog.cards(caller.may_use)), media_type="application/json")
 
     return endpoint
 
@@ -27,9 +27,9 @@ def one_endpoint(edge: Edge) -> Endpoint:
     """One model; ids may hold slashes."""
 
     async def endpoint(request: Request) -> Response:
-        edge.keys.tenant_of(request.headers)
+        caller = edge.keys.caller(request.headers)
         name = request.path_params["model"]
-        card = next((card for card in edge.catalog.cards() if card.model == name), None)
+        card = next((card for card in edge.catalog.cards(caller.may_use) if card.model == name), None)
         if card is None:
             raise RequestError(f"no model {name!r} here", code="model_not_found", field="model")
         show = anthropic_model if "anthropic-version" in request.headers else openai_model

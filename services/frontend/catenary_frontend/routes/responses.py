@@ -24,6 +24,7 @@ from msgspec.json import encode
 from starlette.requests import Request
 from starlette.responses import Response
 
+from catenary_frontend.auth import Caller
 from catenary_frontend.body import read_body
 from catenary_frontend.counting import count_tokens
 from catenary_frontend.edge import Edge
@@ -86,10 +87,10 @@ def _count(api: Api[ResponsesDraft], edge: Edge) -> Endpoint:
     memory = Kept(edge)
 
     async def endpoint(request: Request) -> Response:
-        tenant = edge.keys.tenant_of(request.headers)
-        draft = await memory.recall(api.read(await read_body(request, edge.settings.max_body_bytes)), tenant)
-        session = session_of(draft, tenant, request.headers)
-        tokens = await count_tokens(edge, check(draft, edge).model, draft.conversation, session)
+        caller = edge.keys.working(request.headers)
+        draft = await memory.recall(api.read(await read_body(request, edge.settings.max_body_bytes)), caller.tenant)
+        session = session_of(draft, caller.tenant, request.headers)
+        tokens = await count_tokens(edge, check(draft, edge, caller).model, draft.conversation, session)
         return _json(encode(InputTokens(input_tokens=tokens)))
 
     return endpoint
@@ -102,29 +103,29 @@ def _get(api: Api[ResponsesDraft], edge: Edge) -> Endpoint:
     async def draft_of(turn: TurnRequest) -> ResponsesDraft:
         return await memory.recall(api.read(turn.note), turn.tenant)
 
-    async def stream(request: Request, tenant: str, id_: str) -> Response:
+    async def stream(request: Request, caller: Caller, id_: str) -> Response:
         began = time.perf_counter()
         after = _number(request.query_params.get("starting_after", "-1"))
-        live = await _live(edge, tenant, id_)
+        live = await _live(edge, caller.tenant, id_)
         if live is None:
-            record = await edge.stored.get(tenant, id_)
+            record = await edge.stored.get(caller.tenant, id_)
             return Response(told_again(bytes(record.response), after), media_type="text/event-stream")
         turn, owner = live
         draft = await draft_of(turn)
         encoder = ResponsesEncoder(draft, turn.turn.turn_id, int(turn.arrived_at), after=after)
-        asked = Asked(draft, turn.model, turn.note, tenant, began)
+        asked = Asked(draft, turn.model, turn.note, caller, began, caller.join())
         running = Running(turn, owner, encoder)
         return TurnResponse(lambda scope: opening.joined(request, asked, scope, running))
 
     async def endpoint(request: Request) -> Response:
-        tenant = edge.keys.tenant_of(request.headers)
+        caller = edge.keys.caller(request.headers)
         id_ = request.path_params["response_id"]
         if request.query_params.get("stream") == "true":
-            return await stream(request, tenant, id_)
+            return await stream(request, caller, id_)
         try:
-            return _json(bytes((await edge.stored.get(tenant, id_)).response))
+            return _json(bytes((await edge.stored.get(caller.tenant, id_)).response))
         except RequestError:
-            live = await _live(edge, tenant, id_)
+            live = await _live(edge, caller.tenant, id_)
             if live is None:
                 raise
         turn, _ = live
@@ -149,7 +150,7 @@ def _number(text: str) -> int:
 
 def _delete(edge: Edge) -> Endpoint:
     async def endpoint(request: Request) -> Response:
-        tenant = edge.keys.tenant_of(request.headers)
+        tenant = edge.keys.caller(request.headers).tenant
         id_ = request.path_params["response_id"]
         await edge.stored.delete(tenant, id_)
         return _json(encode(DeletedResponse(id=id_)))
@@ -159,7 +160,7 @@ def _delete(edge: Edge) -> Endpoint:
 
 def _input_items(edge: Edge) -> Endpoint:
     async def endpoint(request: Request) -> Response:
-        tenant = edge.keys.tenant_of(request.headers)
+        tenant = edge.keys.caller(request.headers).tenant
         query = request.query_params
         order, limit = query.get("order", "desc"), query.get("limit", "20")
         if order not in {"asc", "desc"}:

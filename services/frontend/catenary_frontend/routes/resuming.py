@@ -36,19 +36,19 @@ def _events(edge: Edge, apis: tuple[Resumable, ...]) -> Endpoint:
 
     async def endpoint(request: Request) -> Response:
         began = time.perf_counter()
-        tenant = edge.keys.tenant_of(request.headers)
+        caller = edge.keys.working(request.headers)
         after = last_event(request.headers)
         turn_id = request.path_params["turn_id"]
         found = await edge.turns.find(turn_id)
         turn = found.request if found else None
-        if found is None or turn is None or not turn.note or turn.tenant != tenant or turn.api not in known:
+        if found is None or turn is None or not turn.note or turn.tenant != caller.tenant or turn.api not in known:
             raise RequestError(f"no stream of turn {turn_id!r} can be resumed here", code="not_found")
         one, opening = known[turn.api]
         draft = one.api.read(turn.note)
         if one.memory is not None:
-            draft = await one.memory.recall(draft, tenant)
+            draft = await one.memory.recall(draft, caller.tenant)
         encoder = Numbered(one.api.encoder(draft, turn.turn.turn_id, int(turn.arrived_at)), after)
-        asked = Asked(draft, turn.model, turn.note, tenant, began, resumable=True)
+        asked = Asked(draft, turn.model, turn.note, caller, began, caller.join(), resumable=True)
         running = Running(turn, found.tokenizer, encoder)
         return TurnResponse(lambda scope: opening.joined(request, asked, scope, running))
 

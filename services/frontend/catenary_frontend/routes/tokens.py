@@ -9,7 +9,7 @@ from catenary_frontend.body import read_body
 from catenary_frontend.counting import detokenize, tokenize
 from catenary_frontend.edge import Edge
 from catenary_frontend.openapi import DETOKENIZE_OPERATION, TOKENIZE_OPERATION
-from catenary_frontend.routes.turns import Endpoint
+from catenary_frontend.routes.turns import Endpoint, find
 
 
 def add_tokens(api: FastAPI, edge: Edge) -> None:
@@ -23,9 +23,9 @@ def add_tokens(api: FastAPI, edge: Edge) -> None:
 
 def _tokenize(edge: Edge) -> Endpoint:
     async def endpoint(request: Request) -> Response:
-        edge.keys.tenant_of(request.headers)
+        caller = edge.keys.working(request.headers)
         model, conversation = read_tokenize(await read_body(request, edge.settings.max_body_bytes))
-        card = edge.catalog.find(model)
+        card = find(model, edge, caller)
         ids = await tokenize(edge, card.model, conversation)
         return Response(tokenize_answer(ids, card.context), media_type="application/json")
 
@@ -34,9 +34,9 @@ def _tokenize(edge: Edge) -> Endpoint:
 
 def _detokenize(edge: Edge) -> Endpoint:
     async def endpoint(request: Request) -> Response:
-        edge.keys.tenant_of(request.headers)
+        caller = edge.keys.working(request.headers)
         model, ids = read_detokenize(await read_body(request, edge.settings.max_body_bytes))
-        text = await detokenize(edge, edge.catalog.find(model).model, ids)
+        text = await detokenize(edge, find(model, edge, caller).model, ids)
         return Response(detokenize_answer(text), media_type="application/json")
 
     return endpoint

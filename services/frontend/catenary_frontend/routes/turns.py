@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope
 from starlette.types import Send as AnySend
 
+from catenary_frontend.auth import Caller
 from catenary_frontend.body import read_body
 from catenary_frontend.edge import Edge, request_id_of
 from catenary_frontend.exchange import Exchange
@@ -32,27 +33,34 @@ def turn_endpoint(api: Api[D], edge: Edge, memory: Memory[D] | None = None) -> E
 
     async def endpoint(request: Request) -> Response:
         try:
-            tenant = edge.keys.tenant_of(request.headers)
+            caller = edge.keys.working(request.headers)
             body = await read_body(request, edge.settings.max_body_bytes)
             began = time.perf_counter()
             draft = api.read(body)
             if memory is not None:
-                draft = await memory.recall(draft, tenant)
-            card = check(draft, edge)
-            draft = _fitted(draft, card)
+                draft = await memory.recall(draft, caller.tenant)
+            card = check(draft, edge, caller)
+            draft = replace(_fitted(draft, card), hints=caller.hints(draft), run_tools=caller.tools_to_run(draft))
+            lease = caller.begin(draft.choices)
         except CatenaryError as error:
             REQUESTS.labels(api=api.name, model="", code=error.code).inc()
             log.info("turn.refused", request=request_id_of(request.scope), code=error.code, field=error.field)
             raise
-        asked = Asked(draft, card.model, body, tenant, began, resumable=wants_to_resume(request.headers))
+        asked = Asked(draft, card.model, body, caller, began, lease, resumable=wants_to_resume(request.headers))
         return TurnResponse(lambda scope: opening.fresh(request, asked, scope))
 
     return endpoint
 
 
-def check(draft: Draft, edge: Edge) -> ModelCard:
+def find(model: str, edge: Edge, caller: Caller) -> ModelCard:
+    """The card of a model that the caller may use; raises `RequestError` or `CapacityError`."""
+    caller.check(model)
+    return edge.catalog.find(model, caller.may_use)
+
+
+def check(draft: Draft, edge: Edge, caller: Caller) -> ModelCard:
     """The model's card; raises what keeps this request from being a turn: `RequestError` or `CapacityError`."""
-    card = edge.catalog.find(draft.model)
+    card = find(draft.model, edge, caller)
     if edge.health.stopping:
         raise CapacityError("this frontend is shutting down", code="draining", retry_after=1)
     image = None if card.images else next(draft.conversation.images(), None)
