@@ -26,6 +26,8 @@ _STREAM_HEADERS: Headers = [
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
+EXPLAIN_HEADER = b"x-catenary-explain"
+"""Of a request: tell why the turn runs where it does. Of the answer: the router's decision, as JSON."""
 _PREAMBLE = (Accepted, Queued, Started)
 """Events of a turn that may still fail before its first token."""
 _CANCELLED = ErrorInfo(code="cancelled", message="the turn was cancelled")
@@ -106,7 +108,7 @@ class Exchange:
             self._keep.spawn(self._keep_then_end(self._keep, events[-1]), "keep")
             return
         self._account.note(events)
-        data = self._encoder.feed(events)
+        data = self._explained(events) + self._encoder.feed(events)
         self._begun = self._begun or any(not isinstance(event, (*_PREAMBLE, Failed)) for event in events)
         if self._hold is not None and not ended and all(isinstance(event, _PREAMBLE) for event in events):
             self._early += data
@@ -174,6 +176,13 @@ class Exchange:
         if self._outlet.overrun and not self._outlet.ended:
             self._cut()
 
+    def _explained(self, events: Sequence[TurnEvent]) -> bytes:
+        """Why the turn runs where it does, for whom headers could not tell any more: a comment in the stream."""
+        if not self._account.why or not self._account.stream or not self._outlet.started:
+            return b""
+        started = any(isinstance(event, Started) for event in events)
+        return b": %s %s\n\n" % (EXPLAIN_HEADER, self._account.why.encode()) if started else b""
+
     def _told_in_stream(self, error: ErrorInfo) -> bool:
         return self._account.stream and error.code in self._api.in_stream
 
@@ -215,6 +224,8 @@ class Exchange:
         headers.append((b"x-catenary-turn-id", account.turn_id.encode()))
         if account.worker:
             headers.append((b"x-catenary-worker", account.worker.encode()))
+        if account.why:
+            headers.append((EXPLAIN_HEADER, account.why.encode()))
         headers.append((b"server-timing", account.server_timing().encode()))
         return headers
 

@@ -197,7 +197,8 @@ class Turns:
             turn.started = True
             turn.cached_tokens = item.cached
             self._compare(turn, item.cached)
-            events.append(Started(cached_tokens=item.cached, worker=turn.worker))
+            why = turn.placement.why if turn.placement else ""
+            events.append(Started(cached_tokens=item.cached, worker=turn.worker, why=why))
         if item.finish == "error":
             self._broke(turn, item, events)
             return

@@ -34,10 +34,11 @@ class Queued(Wire, frozen=True, tag="queued"):
 
 
 class Started(Wire, frozen=True, tag="started"):
-    """The engine has begun."""
+    """The engine has begun. `why` there, as JSON, where the request wanted it explained."""
 
     cached_tokens: int
     worker: str
+    why: str = ""
 
 
 class ReasoningDelta(Wire, frozen=True, tag="reasoning"):

@@ -27,6 +27,7 @@ class Draft:
         truncate: a conversation too long for the model loses its oldest messages, rather than being refused.
         clamp: a limit of tokens beyond the model's context is as many as there is room for, rather than refused.
         include_usage: the stream ends with token counts (APIs that always tell them ignore it).
+        session_final: the session's last turn, by the client's word.
         session: the client's own id of the conversation, or "".
         user: the client's own id of the person, or "".
     """
@@ -43,6 +44,7 @@ class Draft:
     truncate: bool = False
     clamp: bool = False
     include_usage: bool = False
+    session_final: bool = False
     session: str = ""
     user: str = ""
 

@@ -27,11 +27,13 @@ class NvExt(Wire, frozen=True):
 
     Attributes:
         run_tools: true: the mesh runs the calls of every declared tool it can; a list: of these tools.
+        session_final: nobody comes back to this session: its KV blocks may go first.
         tool_dispatch: side events `tool_call_dispatch` and `tool_result` on the stream.
     """
 
     agent_hints: AgentHints | None = None
     run_tools: bool | list[str] | None = None
+    session_final: bool | None = None
     tool_dispatch: bool | None = None
 
     @property

@@ -44,6 +44,7 @@ def read_chat(body: bytes) -> ChatDraft:
             template=_template(request),
         ),
         sampling=sampling_of(request, request.max_completion_tokens or request.max_tokens),
+        session_final=bool(nvext.session_final),
         hints=nvext.hints,
         stream=bool(request.stream),
         run_tools=nvext.tools_to_run(tools),

@@ -28,11 +28,13 @@ def read_completions(body: bytes) -> Draft:
             raise wrong(name, "is not supported", code="unsupported")
     if (request.best_of or 1) > (request.n or 1):
         raise wrong("best_of", "answers are not ranked here", code="unsupported")
+    nvext = request.nvext or NvExt()
     return Draft(
         model=request.model,
         conversation=prompt_of(request.prompt),
-        sampling=sampling_of(request, request.max_tokens or DEFAULT_TOKENS),
-        hints=(request.nvext or NvExt()).hints,
+        sampling=sampling_of(request, request.max_tokens or DEFAULT_TOKENS, request.logprobs),
+        hints=nvext.hints,
+        session_final=bool(nvext.session_final),
         stream=bool(request.stream),
         choices=request.n or 1,
         include_usage=bool(request.stream_options and request.stream_options.include_usage),

@@ -52,6 +52,7 @@ def read_messages(sealed: Sealed, body: bytes) -> MessagesDraft:
             stop=tuple(request.stop_sequences or ()),
         ),
         hints=nvext.hints,
+        session_final=bool(nvext.session_final),
         stream=bool(request.stream),
         run_tools=nvext.tools_to_run(conversation.tools),
         tool_dispatch=bool(nvext.tool_dispatch),

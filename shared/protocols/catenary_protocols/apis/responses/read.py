@@ -71,6 +71,7 @@ def read_responses(body: bytes, sealed: Sealed) -> ResponsesDraft:
         tool_dispatch=bool(nvext.tool_dispatch),
         answer_schema=_answer_schema(request.text),
         truncate=request.truncation == "auto",
+        session_final=bool(nvext.session_final),
         session=request.prompt_cache_key or (metadata_session if isinstance(metadata_session, str) else ""),
         user=request.user or "",
         request=request,

@@ -16,6 +16,7 @@ class PlaceTurn(Message, frozen=True):
         arrived_at: first arrival of the turn, kept over attempts and routers.
         not_on: workers to avoid (they just failed this turn).
         last_worker: where the session ran last, for ties.
+        explain: the placement is to say why.
     """
 
     turn: TurnKey
@@ -34,6 +35,7 @@ class PlaceTurn(Message, frozen=True):
     not_on: tuple[str, ...] = ()
     last_worker: str = ""
     deadline: float = 0.0
+    explain: bool = False
 
 
 class CancelPlace(Message, frozen=True):
@@ -65,6 +67,7 @@ class Placement(Message, frozen=True):
     Attributes:
         overlap: leading blocks of the prompt the worker holds.
         policy: which policy decided; `candidates` why (best first, at most eight).
+        why: what the router tells of it, as JSON, where it was to be explained.
     """
 
     turn: TurnKey
@@ -75,6 +78,7 @@ class Placement(Message, frozen=True):
     overlap: int = 0
     policy: str = ""
     candidates: tuple[Candidate, ...] = ()
+    why: str = ""
 
 
 class Refused(Message, frozen=True):

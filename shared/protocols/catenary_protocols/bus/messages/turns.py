@@ -21,6 +21,9 @@ class TurnRequest(Message, frozen=True):
         answer_schema: JSON text of the schema that the final text must satisfy, or "".
         truncate: a prompt that is too long loses the conversation's oldest messages.
         choice, choices: which of how many turns for one request this is; calls of more than one stay off the bus.
+        explain: `Started` is to say why the turn runs where it does.
+        session_final: the session's last turn: nobody will come back to its blocks.
+        subagent: the session belongs to a sub-agent, and is over with its first answer that calls no tool.
         note: what a frontend needs to go on with this turn's answer; `Attached` brings it to another one.
     """
 
@@ -44,6 +47,9 @@ class TurnRequest(Message, frozen=True):
     choice: int = 0
     choices: int = 1
     note: bytes = b""
+    explain: bool = False
+    session_final: bool = False
+    subagent: bool = False
 
 
 class TurnTaken(Message, frozen=True):
