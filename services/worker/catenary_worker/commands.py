@@ -4,14 +4,14 @@ import asyncio
 import time
 
 from catenary_protocols.bus.codec import Decoder, encode
-from catenary_protocols.bus.messages import CancelTurn, Drain, ResendTokens, RunTurn
+from catenary_protocols.bus.messages import CancelTurn, Drain, ResendTokens, Retain, RunTurn
 from catenary_runtime import telemetry
 from catenary_runtime.bus import Bus
 from nats.aio.msg import Msg
 
 from catenary_worker.runner import HANDED_BACK, Runner
 
-Command = RunTurn | CancelTurn | ResendTokens | Drain
+Command = RunTurn | CancelTurn | Retain | ResendTokens | Drain
 _decode: Decoder[Command] = Decoder(Command)  # type: ignore[arg-type]  # a union of types is no type to mypy
 
 
@@ -32,6 +32,8 @@ class Commands:
                     self._bus.publish(msg.reply, encode(answer))
             case CancelTurn() as cancel:
                 self._runner.cancel(cancel.turn, "asked")
+            case Retain() as retain:
+                self._runner.retain(retain)
             case ResendTokens() as resend:
                 self._runner.resend(resend)
             case Drain() as drain:

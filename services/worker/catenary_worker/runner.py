@@ -9,6 +9,7 @@ from catenary_protocols.bus.messages import (
     ModelCard,
     Refused,
     ResendTokens,
+    Retain,
     RunTurn,
     TokenFrame,
     TurnAdmitted,
@@ -25,7 +26,7 @@ from catenary_worker import metrics
 from catenary_worker.core.admission import check_names, engine_turn
 from catenary_worker.core.relay import relay
 from catenary_worker.core.turns import ID_BYTES, Turn, Turns
-from catenary_worker.engines.base import Engine, Step
+from catenary_worker.engines.base import Engine, Retaining, Retention, Step
 from catenary_worker.spans import Spans
 
 log = structlog.get_logger()
@@ -117,6 +118,11 @@ class Runner:
                 if self.engine is not None:
                     self.engine.cancel(turn.key)
         self._note_idle()
+
+    def retain(self, wanted: Retain) -> None:
+        """A session is away, or will not be back."""
+        if self.engine is not None and isinstance(self.engine, Retaining):
+            self.engine.retain(wanted.session, Retention(wanted.retention.priority, wanted.retention.seconds))
 
     def resend(self, asked: ResendTokens) -> None:
         """Send an attempt's tokens again; for a turn that was held, this is the word to go on."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from catenary_protocols.errors import CapacityError, RequestError
-from catenary_worker.engines.base import Delta, EngineTurn
+from catenary_worker.engines.base import Delta, EngineTurn, Retention
 from catenary_worker.engines.contract import KvTable
 from catenary_worker.engines.paged import Batch, Executed, Limits, PagedCore, Sequence
 from hypothesis import given, settings
@@ -249,3 +249,80 @@ def test_the_context_is_the_pool_where_that_is_smaller() -> None:
     run.all()
     assert run.finish["a"].finish == "length"
     assert len(run.tokens["a"]) == 22
+
+
+# --- retention --------------------------------------------------------------------------------------------------------
+
+SMALL = Limits(blocks=12, block_size=4, context=64, max_batch=4, max_batched_tokens=64)
+AWAY = Retention(priority=20, seconds=30.0)
+
+
+def cached_of(run: Run, name: str, prompt: "array[int]") -> int:
+    """Prompt tokens that a turn finds."""
+    run.submit(EngineTurn(name, prompt, max_tokens=1))
+    started = [delta.started for delta in run.step() if delta.turn_id == name and delta.started]
+    run.all()
+    return started[0].cached_tokens
+
+
+@pytest.mark.parametrize(
+    ("retention", "told", "left"),
+    [
+        (AWAY, None, 16),
+        (AWAY, Retention(), 0),
+        (Retention(), AWAY, 16),
+        (Retention(), None, 0),
+        (Retention(priority=-1), None, 0),
+    ],
+)
+def test_a_session_away_in_a_tool_keeps_its_blocks_under_pressure(
+    retention: Retention, told: Retention | None, left: int
+) -> None:
+    run = Run(SMALL)
+    prompt = ids(17, seed=1)
+    run.submit(EngineTurn("away", prompt, max_tokens=1, retention=retention, session="s"))
+    run.all()
+    if told is not None:
+        run.core.retain("s", told, run.now)
+    for other in range(2, 6):
+        run.submit(EngineTurn(f"o{other}", ids(25, seed=other), max_tokens=1))
+        run.all()
+    assert cached_of(run, "back", prompt) == left
+
+
+def test_a_session_that_is_over_leaves_before_those_that_were_there_longer() -> None:
+    run = Run(SMALL)
+    older, over = ids(17, seed=1), ids(17, seed=2)
+    for name, prompt in (("older", older), ("over", over)):
+        run.submit(EngineTurn(name, prompt, max_tokens=1, session=name))
+        run.all()
+    run.core.retain("over", Retention(priority=-1), run.now)
+    run.submit(EngineTurn("new", ids(25, seed=3), max_tokens=1))
+    run.all()
+    assert cached_of(run, "again", older) == 16
+
+
+def test_what_is_told_right_after_a_cancel_counts_for_the_turn_that_it_ends() -> None:
+    run = Run(SMALL)
+    prompt = ids(17, seed=1)
+    turn = EngineTurn("t", prompt, max_tokens=9, retention=AWAY, session="s")
+    run.submit(turn)
+    run.step()
+    run.core.cancel(turn.key)
+    run.core.retain("s", Retention(), run.now)
+    for other in range(2, 6):
+        run.submit(EngineTurn(f"o{other}", ids(25, seed=other), max_tokens=1))
+        run.all()
+    assert cached_of(run, "back", prompt) == 0
+
+
+def test_when_its_time_is_over_a_session_is_like_any_other() -> None:
+    run = Run(SMALL)
+    prompt = ids(17, seed=1)
+    run.submit(EngineTurn("away", prompt, max_tokens=1, retention=AWAY, session="s"))
+    run.all()
+    run.now += 31.0
+    for other in range(2, 6):
+        run.submit(EngineTurn(f"o{other}", ids(25, seed=other), max_tokens=1))
+        run.all()
+    assert cached_of(run, "back", prompt) == 0

@@ -64,6 +64,33 @@ def test_a_turn_goes_on_in_its_session_and_a_stranger_takes_the_oldest() -> None
     assert later.number == 0, "its retention is over, and it is the oldest"
 
 
+def test_what_a_session_left_is_kept_or_given_up_as_is_told_afterwards() -> None:
+    slots = Slots(3, SIZE)
+    for now, name in enumerate("abc"):
+        slot, _ = slots.take(array("I", [now + 1] * 20), "", now)
+        slot.session = name
+        slots.add(slot, [now + 1] * 20)
+        slots.release(slot, now, Retention(50, 100.0))
+    slots.retain("c", Retention(-1), 3)
+    stranger, _ = slots.take(array("I", [9] * 20), "", 4)
+    assert stranger.number == 2, "the newest, since nobody comes back to it"
+    slots.retain("a", Retention(), 5)
+    later, _ = slots.take(array("I", [8] * 20), "", 6)
+    assert later.number == 0
+
+
+def test_what_is_told_while_a_turn_is_still_ending_counts_when_its_slot_is_free() -> None:
+    slots = Slots(2, SIZE)
+    for now, name in enumerate("ab"):
+        slot, _ = slots.take(array("I", [now + 1] * 20), "", now)
+        slot.session = name
+        slots.add(slot, [now + 1] * 20)
+        slots.retain(name, Retention(50, 100.0) if name == "a" else Retention(-1), now)
+        slots.release(slot, now, Retention(10, 100.0))
+    stranger, _ = slots.take(array("I", [9] * 20), "", 3)
+    assert stranger.number == 1
+
+
 def test_a_beginning_in_common_is_no_reason_to_lose_a_session() -> None:
     slots = Slots(2, SIZE)
     slot, _ = slots.take(array("I", [1] * 40), "", 0)

@@ -155,6 +155,11 @@ def test_retention_covers_prompt_and_answer_above_the_ordinary(version: Version)
     assert highest["kv_cache_retention_config"].priority == 100
 
 
+def test_blocks_nobody_comes_back_to_are_below_the_ordinary_for_good(version: Version) -> None:
+    kept = written(EngineTurn("t", PROMPT, retention=Retention(priority=-1)))["kv_cache_retention_config"]
+    assert (kept.ranges[0].priority, kept.ranges[0].duration_ms, kept.priority) == (34, None, 34)
+
+
 @pytest.mark.parametrize("retention", [Retention(), Retention(priority=5), Retention(seconds=5.0)])
 def test_nothing_is_retained_unless_it_is_both_higher_and_for_a_time(version: Version, retention: Retention) -> None:
     assert "kv_cache_retention_config" not in written(EngineTurn("t", PROMPT, retention=retention))

@@ -10,7 +10,7 @@ from catenary_protocols.conversation import Hints
 from catenary_protocols.errors import CapacityError, RequestError
 
 from catenary_worker.core.turns import ID_BYTES
-from catenary_worker.engines.base import EngineTurn, Penalties
+from catenary_worker.engines.base import EngineTurn, Penalties, Retention
 
 STRICT_STEP = 1 << 20
 """Strict priorities sort before ordinary ones: one step is more than any ordinary priority."""
@@ -56,6 +56,8 @@ def engine_turn(run: RunTurn, *, model: str, card: str) -> EngineTurn:
         logit_bias=sampling.logit_bias,
         priority=_priority(run.hints),
         salt=run.salt,
+        retention=Retention(run.retention.priority, run.retention.seconds),
+        session=run.session,
         deadline=run.deadline,
         options=options,
     )

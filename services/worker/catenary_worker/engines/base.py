@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 from catenary_protocols.errors import ErrorInfo, RequestError
@@ -104,8 +104,8 @@ class Retention:
     """How long a turn's blocks are kept ahead of others once it ended.
 
     Attributes:
-        priority: blocks of lower priority are evicted first; 0 is ordinary.
-        seconds: after which the priority falls back to 0.
+        priority: blocks of lower priority are evicted first; 0 is ordinary, below it they are given up: they go first.
+        seconds: after which a priority above 0 falls back to it.
     """
 
     priority: int = 0
@@ -126,6 +126,7 @@ class EngineTurn:
         priority: greater goes first.
         salt: keeps KV caches apart; part of every block hash.
         deadline: Unix time after which the turn is cancelled; 0: none.
+        session: conversation it belongs to, by which `Retaining` engines know its blocks; "": none.
         options: what only some engines can use: `json_schema`, `structural_tag`, `tool_choice`, `parallel_calls`,
             `images`, `logprobs`, `lora`.
     """
@@ -149,6 +150,7 @@ class EngineTurn:
     salt: str = ""
     retention: Retention = Retention()
     deadline: float = 0.0
+    session: str = ""
     options: Mapping[str, object] = field(default_factory=dict)
 
     @property
@@ -282,6 +284,14 @@ class Engine(Protocol):
 
 EngineFactory = Callable[[EngineSetup], Engine]
 """Called in a thread, since it may read a tokenizer; what takes minutes belongs into `start`."""
+
+@runtime_checkable
+class Retaining(Protocol):
+    """An engine that can be told after a turn how long its session's blocks are worth keeping."""
+
+    def retain(self, session: str, retention: Retention) -> None:
+        """Keep what the session's last turn left so long, whatever that turn itself said."""
+
 
 
 def engine_for(kind: str) -> EngineFactory:

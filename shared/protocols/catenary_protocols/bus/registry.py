@@ -30,7 +30,7 @@ TRAFFIC: dict[str, Traffic] = {
     ),
     "place": Traffic((m.PlaceTurn, m.CancelPlace), (m.PlaceQueued, m.Placement, m.Refused)),
     "overlap": Traffic((m.OverlapQuery,), (m.Overlap,)),
-    "do": Traffic((m.RunTurn, m.CancelTurn, m.ResendTokens, m.Drain), (m.TurnAdmitted, m.Refused)),
+    "do": Traffic((m.RunTurn, m.CancelTurn, m.Retain, m.ResendTokens, m.Drain), (m.TurnAdmitted, m.Refused)),
     "snapshot": Traffic((m.KvReplay, m.SnapshotQuery), (m.KvEvents, m.SnapshotPage)),
     "tokens": Traffic((m.TokenFrame,)),
     "events": Traffic((m.EventFrame,)),

@@ -17,7 +17,7 @@ from catenary_protocols.errors import CapacityError, EngineError, ErrorInfo, Req
 from catenary_protocols.ids import TurnKey
 from catenary_tokenizers import ModelTokenizer
 
-from catenary_worker.engines.base import EngineInfo, EngineLoad, EngineTurn, Finish, Step
+from catenary_worker.engines.base import EngineInfo, EngineLoad, EngineTurn, Finish, Retention, Step
 from catenary_worker.engines.llamacpp.grammar import Grammars
 from catenary_worker.engines.llamacpp.held import HeldBack
 from catenary_worker.engines.llamacpp.requests import FEATURES, body, guide_of
@@ -143,6 +143,10 @@ class LlamaEngine:
         """See `Engine`."""
         if (one := self._turns.get(turn)) is not None:
             self._end(one, "cancelled")
+
+    def retain(self, session: str, retention: Retention) -> None:
+        """See `Retaining`."""
+        self.slots.retain(session, retention, time.monotonic())
 
     def _cancel_all(self) -> None:
         for one in list(self._turns.values()):

@@ -66,6 +66,7 @@ class Running:
 
     def release(self) -> None:
         """Give the slot back."""
+        self.slot.session = self.turn.session
         if self.slot is not None:
             self._slots.release(self.slot, time.monotonic(), self.turn.retention)
 

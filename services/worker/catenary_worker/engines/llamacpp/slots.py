@@ -25,6 +25,8 @@ class Slot:
         tokens: what its KV cache holds.
         salt: under which these were computed.
         kept: priority and end (monotonic seconds) of its retention.
+        session: whose turn used it last.
+        told: retention that was told of it while its turn was ending.
     """
 
     def __init__(self, number: int) -> None:
@@ -35,6 +37,8 @@ class Slot:
         self.names: list[int] = []
         self.used_at = 0.0
         self.kept = (0, 0.0)
+        self.session = ""
+        self.told: Retention | None = None
 
     def shared(self, ids: "array[int]", salt: str) -> int:
         """Leading tokens that these ids have in common with what it holds."""
@@ -43,7 +47,11 @@ class Slot:
     def worth(self, now: float) -> tuple[bool, int, float]:
         """What would be lost with it: emptiness first, then retention, then age."""
         priority, until = self.kept
-        return bool(self.tokens), priority if now < until else 0, self.used_at
+        return bool(self.tokens), priority if now < until else min(0, priority), self.used_at
+
+    def keep(self, retention: Retention, now: float) -> None:
+        """It is kept so long from now on."""
+        self.kept = (retention.priority, now + retention.seconds)
 
 
 class Slots:
@@ -68,16 +76,23 @@ class Slots:
         shared = {slot: slot.shared(ids, salt) for slot in idle}
         going_on = [slot for slot in idle if 2 * shared[slot] > len(slot.tokens)]
         slot = max(going_on, key=shared.__getitem__) if going_on else min(idle, key=lambda one: one.worth(now))
-        slot.busy = True
+        slot.busy, slot.told = True, None
         self.cut(slot, shared[slot])
         slot.salt = salt
         return slot, shared[slot]
+
+    def retain(self, session: str, retention: Retention, now: float) -> None:
+        """What the session left is kept so long from now on, or from when its slot is free."""
+        for slot in self.all:
+            if slot.session == session:
+                slot.told = retention if slot.busy else None
+                slot.keep(retention, now)
 
     def release(self, slot: Slot, now: float, retention: Retention) -> None:
         """The slot's turn has ended; what it left stays."""
         slot.busy = False
         slot.used_at = now
-        slot.kept = (retention.priority, now + retention.seconds)
+        slot.keep(slot.told or retention, now)
 
     def cut(self, slot: Slot, length: int) -> None:
         """The slot holds no more than that many tokens."""

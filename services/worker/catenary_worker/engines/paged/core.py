@@ -6,19 +6,23 @@
 caller says when the next one is. The simulator's shell sleeps them, a virtual clock adds them up.
 """
 
+from collections import OrderedDict
 from heapq import heappop, heappush
 from itertools import count
 
 from catenary_protocols.errors import CapacityError, ErrorInfo, RequestError
 from catenary_protocols.ids import TurnKey
 
-from catenary_worker.engines.base import Delta, EngineLoad, EngineTurn, Finish, Started, Step
+from catenary_worker.engines.base import Delta, EngineLoad, EngineTurn, Finish, Retention, Started, Step
 from catenary_worker.engines.paged.blocks import NO_BLOCK, BlockPool
 from catenary_worker.engines.paged.events import EventLog
 from catenary_worker.engines.paged.executor import Batch, Ended, Executed, Executor
 from catenary_worker.engines.paged.scheduler import Limits, Scheduler
 from catenary_worker.engines.paged.sequence import Sequence
 
+
+SESSIONS = 8192
+"""Of so many the end of the last turn is known."""
 
 class PagedCore:
     """Scheduler, block pool and executor put together."""
@@ -36,6 +40,8 @@ class PagedCore:
         self._deadlines: list[tuple[float, int, TurnKey]] = []
         self._arrivals = count()
 
+        self._ends: OrderedDict[str, int] = OrderedDict()
+        self._retained: list[tuple[str, Retention, float]] = []
     @property
     def live(self) -> int:
         """Turns that have not ended."""
@@ -88,6 +94,10 @@ class PagedCore:
         return True
 
     def cancel_all(self) -> None:
+    def retain(self, session: str, retention: Retention, now: float) -> None:
+        """Keep what the session's last turn left so long; said to hold for turns that end with the next step too."""
+        self._retained.append((session, retention, now))
+
         """End every turn with the next step."""
         self._ending |= dict.fromkeys(self._turns.values())
 
@@ -96,6 +106,7 @@ class PagedCore:
         self._pool.tick(now)
         deltas = self._end_cancelled(now)
         batch, admitted = self._scheduler.plan()
+        self._settle()
         for sequence in admitted:
             if not sequence.admitted:
                 self._begin(sequence)
@@ -127,6 +138,12 @@ class PagedCore:
         return deltas
 
     def _advance_partial(self, batch: Batch, deltas: list[Delta], now: float) -> None:
+    def _settle(self) -> None:
+        retained, self._retained = self._retained, []
+        for session, retention, since in retained:
+            if (name := self._ends.get(session)) is not None:
+                self._pool.settle(name, retention, since)
+
         for sequence in batch.partial:
             sequence.computed += sequence.scheduled
             self._seal(sequence)
@@ -182,11 +199,27 @@ class PagedCore:
             self._scheduler.remove(sequence)
         offset = self._offset(sequence)
         started = self._tell(sequence, now) if sequence.admitted and not sequence.told else None
-        self._pool.release(sequence.blocks, now=now, retention=sequence.turn.retention)
-        sequence.blocks = []
+        self._leave(sequence, now)
         del self._turns[sequence.turn.key]
         self._executor.end(sequence)
-        return Delta(sequence.turn_id, sequence.attempt, offset, tokens, started, finish, error, stop_token)
+        said = logprobs[: len(tokens)]
+        return Delta(sequence.turn_id, sequence.attempt, offset, tokens, started, finish, error, stop_token, said)
+
+    def _leave(self, sequence: Sequence, now: float) -> None:
+        """Its blocks stay as long as it said."""
+        retention, session = sequence.turn.retention, sequence.turn.session
+        self._pool.release(sequence.blocks, now=now, retention=retention if retention.priority > 0 else Retention())
+        sequence.blocks = []
+        if not sequence.sealed:
+            return
+        end = sequence.hash_of(sequence.sealed - 1)
+        if retention.priority < 0:
+            self._pool.settle(end, retention, now)
+        if session:
+            self._ends[session] = end
+            self._ends.move_to_end(session)
+            if len(self._ends) > SESSIONS:
+                self._ends.popitem(last=False)
 
     def _seal(self, sequence: Sequence) -> None:
         blocks, index = sequence.blocks, sequence.sealed

@@ -8,7 +8,7 @@ from catenary_protocols.errors import CapacityError, RequestError
 from catenary_protocols.ids import TurnKey
 from catenary_tokenizers import ModelTokenizer
 
-from catenary_worker.engines.base import EngineInfo, EngineTurn, Step
+from catenary_worker.engines.base import EngineInfo, EngineTurn, Retention, Step
 from catenary_worker.engines.paged import PagedCore, Sequence
 from catenary_worker.engines.sim.clock import Pace
 from catenary_worker.engines.sim.codec import Codec, spelled
@@ -72,6 +72,10 @@ class SimEngine:
             self._record.aborted += 1
 
     async def steps(self) -> AsyncIterator[Step]:
+    def retain(self, session: str, retention: Retention) -> None:
+        """See `Retaining`."""
+        self._core.retain(session, retention, time.time())
+
         """See `Engine`."""
         while True:
             if not self._core.live:

@@ -84,7 +84,7 @@ class RequestWriter:
             wanted["priority"] = scaled(turn.priority)
         if turn.salt:
             wanted["cache_salt"] = turn.salt
-        if turn.retention.priority > 0 and turn.retention.seconds > 0:
+        if turn.retention.priority < 0 or (turn.retention.priority > 0 and turn.retention.seconds > 0):
             wanted["kv_cache_retention_config"] = self._retention(turn.retention)
         if (name := turn.options.get("lora")) is not None:
             number = 1 + list(self.settings.loras).index(str(name))
@@ -129,8 +129,8 @@ class RequestWriter:
     def _retention(self, kept: Retention) -> Any:
         """Prompt and generated blocks alike. The engine's clock starts when a block can first be reused."""
         kind = self.api.llmapi.KvCacheRetentionConfig
-        priority = min(ORDINARY_RETENTION + kept.priority, TOP_RETENTION)
-        length = timedelta(seconds=kept.seconds)
+        priority = max(0, min(ORDINARY_RETENTION + kept.priority, TOP_RETENTION))
+        length = timedelta(seconds=kept.seconds) if kept.priority > 0 else None
         return kind([kind.TokenRangeRetentionConfig(0, None, priority, length)], priority, length)
 
 

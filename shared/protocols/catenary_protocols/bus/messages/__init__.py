@@ -28,7 +28,16 @@ from catenary_protocols.bus.messages.placing import (
     WorkerOverlap,
 )
 from catenary_protocols.bus.messages.presence import Beat, LinkTail, LiveTurn, WorkerLoad
-from catenary_protocols.bus.messages.running import Drain, ResendTokens, RunTurn, TokenFrame, TurnAdmitted, TurnTokens
+from catenary_protocols.bus.messages.running import (
+    Drain,
+    ResendTokens,
+    Retain,
+    Retention,
+    RunTurn,
+    TokenFrame,
+    TurnAdmitted,
+    TurnTokens,
+)
 from catenary_protocols.bus.messages.turns import (
     Attach,
     Attached,
@@ -71,6 +80,8 @@ __all__ = [
     "Placement",
     "Refused",
     "ResendTokens",
+    "Retain",
+    "Retention",
     "RunTurn",
     "SnapshotPage",
     "SnapshotQuery",

@@ -9,6 +9,18 @@ from catenary_protocols.ids import TurnKey
 from catenary_protocols.wire import Wire
 
 
+class Retention(Wire, frozen=True):
+    """How long the blocks of a turn's session are to be kept once the turn has ended.
+
+    Attributes:
+        priority: blocks of lower priority are evicted first; 0 is ordinary, below it they go before all others.
+        seconds: after which a priority above 0 falls back to it.
+    """
+
+    priority: int = 0
+    seconds: float = 0.0
+
+
 class RunTurn(Message, frozen=True):
     """Run this. `prompt` and `generated` stay apart, so that limits and penalties count from the original prompt.
 
@@ -16,6 +28,7 @@ class RunTurn(Message, frozen=True):
 
     Attributes:
         images: URLs (`data:` or others) of the images whose marks stand in the prompt, in their order.
+        retention: what is expected now; `Retain` may tell better when the turn has ended.
     """
 
     turn: TurnKey
@@ -33,6 +46,7 @@ class RunTurn(Message, frozen=True):
     guide: str = ""
     deadline: float = 0.0
     images: tuple[str, ...] = ()
+    retention: Retention = Retention()
 
 
 class TurnAdmitted(Message, frozen=True):
@@ -41,6 +55,14 @@ class TurnAdmitted(Message, frozen=True):
     turn: TurnKey
     worker: str
     incarnation: int
+
+
+class Retain(Message, frozen=True):
+    """A session's last turn here has ended, and this is how long its blocks are to be kept now. Engines that cannot
+    change that afterwards go on with what `RunTurn` said."""
+
+    session: str
+    retention: Retention
 
 
 class ResendTokens(Message, frozen=True):

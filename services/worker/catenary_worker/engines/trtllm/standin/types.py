@@ -93,7 +93,7 @@ class KvCacheRetentionConfig:
         duration_ms: timedelta | None
 
     def __init__(self, ranges: list[Any], decode_retention_priority: int = 35, decode_duration_ms: Any = None) -> None:
-        if not 0 <= decode_retention_priority <= 100 or not isinstance(decode_duration_ms, timedelta):
+        if not 0 <= decode_retention_priority <= 100 or not isinstance(decode_duration_ms, timedelta | None):
             raise TypeError("incompatible constructor arguments")
         self.ranges, self.priority, self.duration = ranges, decode_retention_priority, decode_duration_ms
 
