@@ -106,7 +106,7 @@ class Turns:
 
     def _prepare(self, turn: Turn, model: ServedModel) -> None:
         request = turn.request
-        prompt = turn.prompt = prepare(model, request)
+        turn.prompt = prompt
         parent = telemetry.extract(turn.trace)
         telemetry.record("render", parent, prompt.began, prompt.rendered)
         telemetry.record("encode", parent, prompt.rendered, prompt.encoded)
@@ -141,6 +141,7 @@ class Turns:
                 cause=left.cause,
                 message=left.message,
                 role=left.role,
+            likely=request.sampling.logprobs is not None,
                 token=left.token,
                 blocks_lost=left.blocks_lost,
             )
@@ -204,7 +205,7 @@ class Turns:
             return
         visible = fresh[:-TOKEN_BYTES] if item.stop_token and fresh else fresh
         if visible:
-            events += stream.push(visible)
+            events += stream.push(visible, item.logprobs[-(len(fresh) // TOKEN_BYTES) :] if item.logprobs else ())
         if stream.ended:
             self.runner.cancel(turn, stream.ended)
             self._finish(turn, events, "stop")

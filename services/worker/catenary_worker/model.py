@@ -47,6 +47,7 @@ class Model:
             reasoning=self.reasoning,
             created=int(time.time()),
             images="images" in engine.features,
+            logprobs="logprobs" in engine.features,
         )
 
 

@@ -137,7 +137,7 @@ class Sampling(Wire, frozen=True):
     """How to choose tokens, and when to stop.
 
     `max_tokens` counts generated tokens from the original prompt; None means up to the model's context. `stop` matches
-    visible text only. `logprobs`: number of alternatives, None for none.
+    visible text only. `logprobs`: log probabilities are told, with so many alternatives (0 to 20); None: they are not.
     """
 
     max_tokens: int | None = None
@@ -154,6 +154,18 @@ class Sampling(Wire, frozen=True):
     ignore_eos: bool = False
     logprobs: int | None = None
     logit_bias: dict[int, float] = {}
+
+
+class TokenLogprob(Wire, frozen=True):
+    """How likely an engine found a token that it generated.
+
+    Attributes:
+        logprob: natural logarithm of its probability.
+        top: the likeliest ids at its place and their logarithms, the likeliest first.
+    """
+
+    logprob: float
+    top: dict[int, float] = {}
 
 
 class Hints(Wire, frozen=True):

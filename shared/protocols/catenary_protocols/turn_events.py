@@ -48,11 +48,25 @@ class ReasoningDelta(Wire, frozen=True, tag="reasoning"):
     choice: int = 0
 
 
+class TokenPiece(Wire, frozen=True):
+    """A token as the bytes it stands for (maybe a part of a character), and the logarithm of its probability."""
+
+    piece: bytes
+    logprob: float
+
+
+class VisibleToken(TokenPiece, frozen=True):
+    """A token of visible text; `top` are the likeliest at its place, the likeliest first."""
+
+    top: tuple[TokenPiece, ...] = ()
+
+
 class TextDelta(Wire, frozen=True, tag="text"):
-    """More visible text."""
+    """More visible text. `tokens` are those that begin to show in it, for a request that wants to know of them."""
 
     text: str
     choice: int = 0
+    tokens: tuple[VisibleToken, ...] = ()
 
 
 class CallBegun(Wire, frozen=True, tag="call_begun"):

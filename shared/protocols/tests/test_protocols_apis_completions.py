@@ -34,7 +34,7 @@ def test_a_prompt_may_be_tokens(prompt: list[Any]) -> None:
         ({"prompt": [1, "b"]}, "prompt"),
         ({"prompt": [-1]}, "prompt[0]"),
         ({"echo": True}, "echo"),
-        ({"logprobs": 3}, "logprobs"),
+        ({"logprobs": 21}, "logprobs"),
         ({"suffix": "x"}, "suffix"),
         ({"best_of": 3}, "best_of"),
         ({"max_tokens": 0}, "max_tokens"),

@@ -198,7 +198,7 @@ def test_options_reach_the_turn() -> None:
         ({"background": True}, "background"),
         ({"conversation": "conv_1"}, "conversation"),
         ({"prompt": {"id": "pmpt_1"}}, "prompt"),
-        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"top_logprobs": 21}, "top_logprobs"),
     ],
 )
 def test_bad_input_names_its_field(body: dict[str, Any], field: str) -> None:

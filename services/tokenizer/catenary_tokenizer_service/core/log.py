@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from catenary_protocols.turn_events import ArgumentsDelta, CallComplete, ReasoningDelta, TextDelta, TurnEvent
 
 _FIXED_COST = 64
+_PIECE_COST = 32
 
 
 @dataclass(slots=True)
@@ -25,6 +26,9 @@ class EventLog:
         self.events += events
         for event in events:
             match event:
+                case TextDelta(tokens=tokens) if tokens:
+                    pieces = sum(1 + len(token.top) for token in tokens)
+                    self.size += _FIXED_COST + len(event.text) + _PIECE_COST * pieces
                 case TextDelta() | ReasoningDelta() | ArgumentsDelta():
                     self.size += _FIXED_COST + len(event.text)
                 case CallComplete():

@@ -1,11 +1,11 @@
 """One answer from tokens to turn events: detokenise, parse, stop. Pure; how it is cut never changes the result."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from catenary_parsers import ToolSpec, open_parser
-from catenary_protocols.conversation import Tool
+from catenary_protocols.conversation import TokenLogprob, Tool
 from catenary_protocols.turn_events import (
     CallBegun,
     CallComplete,
@@ -15,11 +15,13 @@ from catenary_protocols.turn_events import (
     TextDelta,
     TurnEvent,
 )
+from catenary_tokenizers import unpack
 
 from catenary_tokenizer_service.core.calls import CallPolicy
 from catenary_tokenizer_service.core.guide import Thinking
 from catenary_tokenizer_service.egress.mapping import Mapping
 from catenary_tokenizer_service.egress.stop import StopMatcher
+from catenary_tokenizer_service.egress.visible import VisibleTokens
 from catenary_tokenizer_service.models import ServedModel
 
 TOKEN_BYTES = 4
@@ -50,6 +52,7 @@ class AnswerStream:
         one_call: bool = False,
         choice: int = 0,
         plain: bool = False,
+        likely: bool = False,
     ) -> None:
         self._detokenizer = model.tokenizer.detokenizer(prompt[-4 * TOKEN_BYTES :])
         self._special = model.special
@@ -64,6 +67,7 @@ class AnswerStream:
         self._choice = choice
         self._mapping = Mapping(turn_id, policy, choice)
         self._stop = StopMatcher(stop) if stop else None
+        self._visible_tokens = VisibleTokens(model.tokenizer.table, () if plain else model.special) if likely else None
         self._one_call = one_call
         self._tokens = 0
         self.ended: Literal["", "stop", "tool_calls"] = ""
@@ -76,15 +80,20 @@ class AnswerStream:
         """Completion tokens to report: up to the one at which the answer ended here."""
         return self._tokens if self.ended else generated
 
-    def push(self, ids: bytes) -> list[TurnEvent]:
-        """Events of these tokens; none after the answer ended."""
-        if self._stop is None and not self._one_call:
+    def push(self, ids: bytes, logprobs: Sequence[TokenLogprob | None] = ()) -> list[TurnEvent]:
+        """Events of these tokens; none after the answer ended. `logprobs`: of each of them, if anybody asked."""
+        visible = self._visible_tokens
+        if self._stop is None and not self._one_call and visible is None:
             return self._push(ids)
         out: list[TurnEvent] = []
-        for at in range(0, len(ids), TOKEN_BYTES):  # one by one, so that the token at which it ends is known
+        for place, token in enumerate(unpack(ids)):  # one by one, so that the token at which it ends is known
             if self.ended:
                 break
-            out += self._push(ids[at : at + TOKEN_BYTES])
+            if visible is not None:
+                visible.came(token, logprobs[place] if place < len(logprobs) else None)
+            at = place * TOKEN_BYTES
+            events = self._push(ids[at : at + TOKEN_BYTES])
+            out += events if visible is None else visible.told(events)
         return out
 
     def close(self, finish: EngineFinish) -> list[TurnEvent]:
@@ -97,7 +106,7 @@ class AnswerStream:
         out = self._visible(events)
         if self._stop is not None and not self.ended and (rest := self._stop.flush()):
             out.append(TextDelta(text=rest, choice=self._choice))
-        return out
+        return out if self._visible_tokens is None else self._visible_tokens.told(out)
 
     def reason(self, finish: EngineFinish) -> FinishReason:
         """The finish reason to tell."""

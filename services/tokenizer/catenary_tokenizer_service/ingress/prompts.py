@@ -85,6 +85,8 @@ def prepare(model: ServedModel, request: TurnRequest) -> Prompt:
     scope = scope_of(tenant=request.tenant, salt=salt, model=model.card.card, template=model.tokenizer.chat_template)
     one = encode(model, conversation, scope)
     if request.truncate and not fits_context(one.tokens, wanted, model.card.context):
+    if request.sampling.logprobs is not None and not model.card.logprobs:
+        raise RequestError("this model's engine tells no log probabilities", code="unsupported", field="logprobs")
         conversation = shortened(
             conversation, lambda shorter: fits_context(encode(model, shorter).tokens, wanted, model.card.context)
         )

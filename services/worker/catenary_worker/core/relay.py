@@ -41,9 +41,13 @@ def relay(deltas: Iterable[Delta], turns: Mapping[str, Turn], now: float) -> Rel
         count += len(tokens)
         if delta.started is not None or delta.finish is not None or not ids:
             item = _turning_point(delta, turn, packed, now, out)
+        elif delta.logprobs:
+            item = _told(delta, packed)
         else:
             item = TurnTokens(turn_id=delta.turn_id, attempt=delta.attempt, offset=delta.offset, tokens=packed)
         ids += packed
+        if delta.logprobs:
+            turn.logprobs += delta.logprobs
         if not turn.held_since:
             frame = frames.get(turn.owner)
             if frame is None:
@@ -52,6 +56,13 @@ def relay(deltas: Iterable[Delta], turns: Mapping[str, Turn], now: float) -> Rel
                 frame.append(item)
     out.tokens = count
     return out
+
+
+def _told(delta: Delta, packed: bytes) -> TurnTokens:
+    """A delta of a turn that wants to know how likely its tokens are."""
+    return TurnTokens(
+        turn_id=delta.turn_id, attempt=delta.attempt, offset=delta.offset, tokens=packed, logprobs=delta.logprobs
+    )
 
 
 def _turning_point(delta: Delta, turn: Turn, packed: bytes, now: float, out: Relayed) -> TurnTokens:
@@ -79,4 +90,5 @@ def _turning_point(delta: Delta, turn: Turn, packed: bytes, now: float, out: Rel
         finish=turn.finish,
         stop_token=turn.stop_token,
         error=turn.error,
+        logprobs=delta.logprobs,
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from catenary_protocols.bus.messages import LiveTurn, TurnTokens
+from catenary_protocols.conversation import TokenLogprob
 from catenary_protocols.errors import ErrorInfo
 from catenary_protocols.ids import TurnKey
 
@@ -22,6 +23,7 @@ KEPT_BYTES = 64 * 1024 * 1024
 BEATS_THAT_COUNT = 2
 """Beats of the owner that must agree, since one may have left before the message it does not know of."""
 TURN_BYTES = 512
+LOGPROB_BYTES = 128
 ID_BYTES = 4
 
 
@@ -33,6 +35,7 @@ class Turn:
         owner, owner_incarnation: the tokenizer that asked for it.
         base: tokens generated before this attempt; offsets count from the original prompt.
         ids: what this attempt generated (u32 LE).
+        logprobs: of each of these, for a turn that asked; else empty.
         cached: prompt tokens the engine reused; None until it started.
         finish: "" while it runs.
         held_since: its owner must say whether it goes on; tokens are kept and not sent. 0: they are sent.
@@ -46,6 +49,7 @@ class Turn:
     base: int
     admitted_at: float
     ids: bytearray = field(default_factory=bytearray)
+    logprobs: list[TokenLogprob | None] = field(default_factory=list)
     cached: int | None = None
     queued_s: float = 0.0
     prefill_s: float = 0.0
@@ -66,6 +70,12 @@ class Turn:
         """Tokens generated since the original prompt."""
         return self.base + len(self.ids) // ID_BYTES
 
+    @property
+    def size(self) -> int:
+        """About how many bytes it keeps."""
+        told = sum(1 + len(one.top) for one in self.logprobs if one is not None)
+        return len(self.ids) + TURN_BYTES + LOGPROB_BYTES * told
+
     def tokens_from(self, offset: int) -> TurnTokens:
         """All there is from an offset on, and the end if it came."""
         start = max(offset, self.base)
@@ -80,6 +90,7 @@ class Turn:
             finish=self.finish,
             stop_token=self.stop_token,
             error=self.error,
+            logprobs=tuple(self.logprobs[start - self.base :]),
         )
 
 
@@ -119,7 +130,7 @@ class Turns:
         turn.ended_at = now
         turn.unlisted = 0
         self._ended[turn.turn_id] = turn
-        self.kept += len(turn.ids) + TURN_BYTES
+        self.kept += turn.size
         while self.kept > self._kept_limit and self._ended:
             self._remove(next(iter(self._ended.values())), now)
 
@@ -215,7 +226,7 @@ class Turns:
             self.running -= 1
             self._news.append(turn.key)
         else:
-            self.kept -= len(turn.ids) + TURN_BYTES
+            self.kept -= turn.size
         self._bury(turn.key, now)
 
     def _bury(self, key: TurnKey, now: float) -> None:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
+from catenary_protocols.conversation import TokenLogprob
 from catenary_protocols.errors import ErrorInfo, RequestError
 from catenary_protocols.ids import TurnKey
 
@@ -125,10 +126,10 @@ class EngineTurn:
         stop_token_ids: these end the turn, beside the model's own.
         priority: greater goes first.
         salt: keeps KV caches apart; part of every block hash.
-        deadline: Unix time after which the turn is cancelled; 0: none.
         session: conversation it belongs to, by which `Retaining` engines know its blocks; "": none.
+        deadline: Unix time after which the turn is cancelled; 0: none.
         options: what only some engines can use: `json_schema`, `structural_tag`, `tool_choice`, `parallel_calls`,
-            `images`, `logprobs`, `lora`.
+            `images`, `logprobs` (how many alternatives of each token are told), `lora`.
     """
 
     turn_id: str
@@ -149,8 +150,8 @@ class EngineTurn:
     priority: int = 0
     salt: str = ""
     retention: Retention = Retention()
-    deadline: float = 0.0
     session: str = ""
+    deadline: float = 0.0
     options: Mapping[str, object] = field(default_factory=dict)
 
     @property
@@ -174,6 +175,7 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
         finish: None while the turn goes on.
         error: why, for finish "error" (`engine_failed`) and for "cancelled" by the deadline (`deadline_exceeded`).
         stop_token: the last of `tokens` ended the turn.
+        logprobs: of each of `tokens`, None where the engine does not know; empty for a turn that does not ask.
     """
 
     turn_id: str
@@ -184,6 +186,7 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
     finish: Finish | None = None
     error: ErrorInfo | None = None
     stop_token: bool = False
+    logprobs: tuple[TokenLogprob | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+from catenary_protocols.conversation import TokenLogprob
 from catenary_protocols.errors import CapacityError, RequestError
 from catenary_protocols.ids import TurnKey
 from catenary_tokenizers.blocks import block_hashes
@@ -75,6 +76,7 @@ class Observed:
         self.info = info
         self.turns: dict[TurnKey, EngineTurn] = {}
         self.tokens: dict[TurnKey, list[int]] = {}
+        self.logprobs: dict[TurnKey, list[TokenLogprob | None]] = {}
         self.cached: dict[TurnKey, int] = {}
         self.last: dict[TurnKey, Delta] = {}
         self.stored: list[Stored] = []
@@ -112,6 +114,9 @@ class Observed:
             assert 0 <= delta.started.cached_tokens < len(turn.prompt)
             self.cached[key] = delta.started.cached_tokens
         got += delta.tokens
+        asked = turn.options.get("logprobs") is not None
+        assert len(delta.logprobs) == (len(delta.tokens) if asked else 0), "likelihoods not of its tokens"
+        self.logprobs.setdefault(key, []).extend(delta.logprobs)
         if delta.finish is not None:
             self.last[key] = delta
 
@@ -188,6 +193,22 @@ class EngineContract(ABC):
             key = seen.submit(moved)
             await seen.until_end(key)
             assert seen.tokens[key] == ids[9:]
+
+    async def test_likelihoods_are_told_of_every_token_where_they_are_offered(self) -> None:
+        async with self.running() as seen:
+            if "logprobs" not in seen.info.features:
+                return
+            for count in (0, 3):
+                key = seen.submit(replace(self.turn(f"l{count}", self.prompt(40)), options={"logprobs": count}))
+                await seen.until_end(key)
+                said = zip(seen.tokens[key], seen.logprobs[key], strict=True)
+                known = [(token, one) for token, one in said if one is not None]
+                assert known
+                for token, one in known:
+                    assert one.logprob <= 0
+                    assert len(one.top) == count
+                    assert sorted(one.top.values(), reverse=True) == list(one.top.values())
+                    assert one.top.get(token, one.logprob) == one.logprob
 
     async def test_limits_count_from_the_original_prompt(self) -> None:
         async with self.running() as seen:

@@ -71,4 +71,5 @@ def _joined(first: Delta, second: Delta) -> Delta:
         second.finish,
         second.error,
         second.stop_token,
+        first.logprobs + second.logprobs,
     )

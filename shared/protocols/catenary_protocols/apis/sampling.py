@@ -11,6 +11,7 @@ from catenary_protocols.wire import Wire
 
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
+Alternatives = Annotated[int, Meta(ge=0, le=20)]
 TokenId = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 StopString = Annotated[str, Meta(min_length=1, max_length=1024)]
 
@@ -34,8 +35,8 @@ class SamplingFields(Wire, frozen=True):
     n: Annotated[int, Meta(ge=1, le=16)] | None = None
 
 
-def sampling_of(said: SamplingFields, limit: int | None) -> Sampling:
-    """The sampling, of at most `limit` tokens; raises `RequestError`."""
+def sampling_of(said: SamplingFields, limit: int | None, logprobs: int | None = None) -> Sampling:
+    """The sampling, of at most `limit` tokens; raises `RequestError`. `logprobs` as in `Sampling`."""
     least = said.min_tokens or 0
     if limit is not None and least > limit:
         raise wrong("min_tokens", f"must not be above the limit of {limit} tokens")
@@ -53,5 +54,6 @@ def sampling_of(said: SamplingFields, limit: int | None) -> Sampling:
         repetition_penalty=said.repetition_penalty or 1.0,
         stop=(stop,) if isinstance(stop, str) else tuple(stop),
         ignore_eos=bool(said.ignore_eos),
+        logprobs=logprobs,
         logit_bias=said.logit_bias or {},
     )

@@ -77,7 +77,8 @@ def _value(name: str, kind: inspect.Type, default: object = None) -> Any:
         case inspect.UnionType(types=types):
             return _value(name, next(one for one in types if not isinstance(one, inspect.NoneType)))
         case inspect.VarTupleType(item_type=item):
-            return [_value(name, one) for one in (item.types if isinstance(item, inspect.UnionType) else (item,))]
+            kinds = item.types if isinstance(item, inspect.UnionType) else (item,)
+            return [_value(name, one) for one in kinds if not isinstance(one, inspect.NoneType)]
         case inspect.DictType(key_type=key, value_type=value):
             return {_value(name, key): _value(name, value)}
         case inspect.StructType():

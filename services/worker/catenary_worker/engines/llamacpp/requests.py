@@ -6,10 +6,10 @@ from catenary_worker.engines.base import EngineTurn
 from catenary_worker.engines.llamacpp.grammar import Grammars
 from catenary_worker.engines.llamacpp.running import Running
 
-FEATURES = frozenset({"cancel", "guide", "priority", "retention", "salt"})
+FEATURES = frozenset({"cancel", "guide", "logprobs", "priority", "retention", "salt"})
 _RANDOM = 0xFFFFFFFF
 """The seed with which it takes one of its own."""
-_REFUSED = ("images", "lora", "logprobs")
+_REFUSED = ("images", "lora")
 
 
 def guide_of(turn: EngineTurn, grammars: Grammars) -> str:
@@ -55,4 +55,8 @@ def body(one: Running) -> dict[str, object]:
         "frequency_penalty": penalties.frequency,
         "logit_bias": list(turn.logit_bias.items()),
     }
-    return {**request, "grammar": one.grammar} if one.grammar else request
+    if one.grammar:
+        request["grammar"] = one.grammar
+    if one.alternatives is not None:
+        request["n_probs"] = max(1, one.alternatives)
+    return request

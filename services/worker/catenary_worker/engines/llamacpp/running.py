@@ -6,13 +6,14 @@ from array import array
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from catenary_protocols.conversation import TokenLogprob
 from catenary_protocols.errors import ErrorInfo
 from catenary_protocols.ids import TurnKey
 
 from catenary_worker.engines.base import Delta, EngineTurn, Finish, Started
 from catenary_worker.engines.llamacpp.held import HeldBack
 from catenary_worker.engines.llamacpp.slots import Slot, Slots
-from catenary_worker.engines.llamacpp.stream import Message, Progress
+from catenary_worker.engines.llamacpp.stream import Likely, Message, Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Running:
         pending: prompt tokens still to be computed.
         slot: where it runs.
         reuses: whether it goes on from what the slot held.
+        alternatives: how many are to be told with each token; None: nothing is told of its likelihood.
         task: reads its stream; None while it waits.
         timer: ends it at its deadline.
     """
@@ -41,6 +43,8 @@ class Running:
         self.turn = turn
         self.key: TurnKey = turn.key
         self.grammar = grammar
+        asked = turn.options.get("logprobs")
+        self.alternatives = asked if isinstance(asked, int) else None
         self.ids = array("I", [*turn.prompt, *turn.generated])
         self.end = len(self.ids) + room
         self.pending = len(self.ids)
@@ -54,7 +58,8 @@ class Running:
         self._stops_after = len(turn.prompt) + turn.min_tokens
         self._arrived = time.monotonic()
         self._started = False
-        self._told = len(self.ids)
+        self._told = self._first = len(self.ids)
+        self._logprobs: list[TokenLogprob | None] = []
         self._counted = 0
         self._torn = False
 
@@ -89,7 +94,9 @@ class Running:
             return self._stopped(message)
         if len(self.ids) >= self.end:  # no token was wanted, and one was needed to compute the prompt
             return self._give("length")
-        for token in self._tokens(message):
+        tokens = self._tokens(message)
+        self._learn(message.completion_probabilities, len(tokens))
+        for token in tokens:
             self.ids.append(token)
             if token in self._stops and len(self.ids) > self._stops_after:
                 self._hold(len(self.ids) - 1)
@@ -123,6 +130,13 @@ class Running:
         self._torn = self._torn or found is None  # broken characters: from here on the slot holds what nobody knows
         return (*(found or ()), *message.tokens)
 
+    def _learn(self, likely: tuple[Likely, ...], count: int) -> None:
+        """llama.cpp tells of the last token alone when several make a character."""
+        if self.alternatives is None:
+            return
+        known = [_told(one, self.alternatives) for one in likely[-count:]]
+        self._logprobs += [*[None] * (count - len(known)), *known]
+
     def _stopped(self, message: Message) -> Delta | None:
         if message.stop_type == "eos":
             return self._give("stop", stop_token=self._told < len(self.ids))
@@ -154,5 +168,10 @@ class Running:
         stop_token: bool = False,
     ) -> Delta:
         offset, tokens = self._told - len(self.turn.prompt), tuple(self.ids[self._told : upto])
+        logprobs = tuple(self._logprobs[self._told - self._first : upto - self._first])
         self._told = upto
-        return Delta(self.turn.turn_id, self.turn.attempt, offset, tokens, started, finish, error, stop_token)
+        return Delta(self.turn.turn_id, self.turn.attempt, offset, tokens, started, finish, error, stop_token, logprobs)
+
+
+def _told(likely: Likely, count: int) -> TokenLogprob:
+    return TokenLogprob(logprob=likely.logprob, top={other.id: other.logprob for other in likely.top_logprobs[:count]})

@@ -22,6 +22,14 @@ class Progress(msgspec.Struct, frozen=True):
     processed: int
 
 
+class Likely(msgspec.Struct, frozen=True):
+    """A token and the logarithm of its probability, and the likeliest at its place."""
+
+    id: int
+    logprob: float
+    top_logprobs: "tuple[Likely, ...]" = ()
+
+
 class Fault(msgspec.Struct, frozen=True):
     """Why llama.cpp did not do it."""
 
@@ -36,6 +44,7 @@ class Message(msgspec.Struct, frozen=True):
         tokens: what was generated; says nothing beside `prompt_progress`.
         content: their text, and that of tokens that are not shown.
         tokens_predicted: generated in all.
+        completion_probabilities: of the last of `tokens`, when they were asked for.
         stop: the last event.
         stop_type: why: "eos", "limit", …
     """
@@ -43,6 +52,7 @@ class Message(msgspec.Struct, frozen=True):
     tokens: tuple[int, ...] = ()
     content: str = ""
     tokens_predicted: int = 0
+    completion_probabilities: tuple[Likely, ...] = ()
     stop: bool = False
     stop_type: str = ""
     prompt_progress: Progress | None = None

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from heapq import heappop, heappush
 from itertools import count
 
+from catenary_protocols.conversation import TokenLogprob
 from catenary_protocols.errors import CapacityError, ErrorInfo, RequestError
 from catenary_protocols.ids import TurnKey
 
@@ -20,9 +21,9 @@ from catenary_worker.engines.paged.executor import Batch, Ended, Executed, Execu
 from catenary_worker.engines.paged.scheduler import Limits, Scheduler
 from catenary_worker.engines.paged.sequence import Sequence
 
-
 SESSIONS = 8192
 """Of so many the end of the last turn is known."""
+
 
 class PagedCore:
     """Scheduler, block pool and executor put together."""
@@ -39,9 +40,9 @@ class PagedCore:
         self._ending: dict[Sequence, ErrorInfo | None] = {}
         self._deadlines: list[tuple[float, int, TurnKey]] = []
         self._arrivals = count()
-
         self._ends: OrderedDict[str, int] = OrderedDict()
         self._retained: list[tuple[str, Retention, float]] = []
+
     @property
     def live(self) -> int:
         """Turns that have not ended."""
@@ -93,11 +94,11 @@ class PagedCore:
         self._ending[sequence] = None
         return True
 
-    def cancel_all(self) -> None:
     def retain(self, session: str, retention: Retention, now: float) -> None:
         """Keep what the session's last turn left so long; said to hold for turns that end with the next step too."""
         self._retained.append((session, retention, now))
 
+    def cancel_all(self) -> None:
         """End every turn with the next step."""
         self._ending |= dict.fromkeys(self._turns.values())
 
@@ -105,8 +106,8 @@ class PagedCore:
         """Run one iteration; what it computed is there `seconds` after `now`."""
         self._pool.tick(now)
         deltas = self._end_cancelled(now)
-        batch, admitted = self._scheduler.plan()
         self._settle()
+        batch, admitted = self._scheduler.plan()
         for sequence in admitted:
             if not sequence.admitted:
                 self._begin(sequence)
@@ -153,7 +154,8 @@ class PagedCore:
                 )
 
     def _advance_sampling(self, batch: Batch, executed: Executed, deltas: list[Delta], now: float) -> None:
-        ended = executed.ended
+        ended, told = executed.ended, executed.logprobs
+        plain = not ended and not told
         for row, (sequence, tokens) in enumerate(zip(batch.sampling, executed.tokens, strict=True)):
             ids = sequence.ids
             offset = len(ids) - sequence.prompt_length
@@ -161,29 +163,36 @@ class PagedCore:
             if sequence.computed >= sequence.seal_at:
                 self._seal(sequence)
             sequence.prefilling = False
-            if len(tokens) == 1 and len(ids) + 1 < sequence.end and tokens[0] not in sequence.stops and not ended:
+            if len(tokens) == 1 and len(ids) + 1 < sequence.end and tokens[0] not in sequence.stops and plain:
                 ids.append(tokens[0])
                 started = None if sequence.told else self._tell(sequence, now)
                 deltas.append(Delta(sequence.turn_id, sequence.attempt, offset, tokens, started))
             else:
-                deltas.append(self._ponder(sequence, tokens, ended.get(row), now))
+                deltas.append(self._ponder(sequence, tokens, ended.get(row), now, told.get(row, ())))
 
-    def _ponder(self, sequence: Sequence, tokens: tuple[int, ...], ended: Ended | None, now: float) -> Delta:
-        """The general case: several tokens, or any that may end the turn."""
+    def _ponder(
+        self,
+        sequence: Sequence,
+        tokens: tuple[int, ...],
+        ended: Ended | None,
+        now: float,
+        logprobs: tuple[TokenLogprob, ...],
+    ) -> Delta:
+        """The general case: several tokens, any that may end the turn, or some of which more is told."""
         offset = self._offset(sequence)
         room = max(0, sequence.end - len(sequence.ids))
         least = sequence.turn.min_tokens - offset
         for index, token in enumerate(tokens[:room]):
             if token in sequence.stops and index + 1 > least:
                 tokens = tokens[: index + 1]
-                return self._last(sequence, tokens, "stop", now, stop_token=True)
+                return self._last(sequence, tokens, "stop", now, stop_token=True, logprobs=logprobs)
         if len(tokens) >= room:
-            return self._last(sequence, tokens[:room], "length", now)
+            return self._last(sequence, tokens[:room], "length", now, logprobs=logprobs)
         if ended is not None:
-            return self._last(sequence, tokens, ended.finish, now, error=ended.error)
+            return self._last(sequence, tokens, ended.finish, now, error=ended.error, logprobs=logprobs)
         sequence.ids.extend(tokens)
         started = None if sequence.told else self._tell(sequence, now)
-        return Delta(sequence.turn_id, sequence.attempt, offset, tokens, started)
+        return Delta(sequence.turn_id, sequence.attempt, offset, tokens, started, logprobs=logprobs)
 
     def _last(
         self,
@@ -194,6 +203,7 @@ class PagedCore:
         *,
         error: ErrorInfo | None = None,
         stop_token: bool = False,
+        logprobs: tuple[TokenLogprob, ...] = (),
     ) -> Delta:
         if sequence.running:
             self._scheduler.remove(sequence)

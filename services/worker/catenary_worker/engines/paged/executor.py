@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from catenary_protocols.conversation import TokenLogprob
 from catenary_protocols.errors import ErrorInfo
 
 from catenary_worker.engines.base import Finish
@@ -51,11 +52,13 @@ class Executed:
         seconds: how long it took (or would have taken).
         tokens: next ids of each of `Batch.sampling`, in its order; usually one, several where a model drafts.
         ended: index in `Batch.sampling` → why that sequence ends after these ids.
+        logprobs: index in `Batch.sampling` → how likely each of its ids was, for turns that ask.
     """
 
     seconds: float
     tokens: list[tuple[int, ...]]
     ended: Mapping[int, Ended] = field(default_factory=dict)
+    logprobs: Mapping[int, tuple[TokenLogprob, ...]] = field(default_factory=dict)
 
 
 class Executor(Protocol):

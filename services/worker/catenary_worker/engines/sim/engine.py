@@ -14,6 +14,7 @@ from catenary_worker.engines.sim.clock import Pace
 from catenary_worker.engines.sim.codec import Codec, spelled
 from catenary_worker.engines.sim.constraints import read_constraint
 from catenary_worker.engines.sim.executor import TimedExecutor
+from catenary_worker.engines.sim.likely import Likely
 from catenary_worker.engines.sim.phrases import Dice
 from catenary_worker.engines.sim.record import Record, TurnRecord
 from catenary_worker.engines.sim.scripts import ScriptBook, recite
@@ -22,7 +23,7 @@ from catenary_worker.engines.sim.speaker import Speaker
 from catenary_worker.engines.sim.voice import Speech, Voice
 from catenary_worker.engines.sim.writing import Render
 
-_FEATURES = frozenset({"cancel", "guide", "priority", "retention", "salt"})
+_FEATURES = frozenset({"cancel", "guide", "logprobs", "priority", "retention", "salt"})
 
 
 class SimEngine:
@@ -34,7 +35,7 @@ class SimEngine:
         self._speaker = Speaker(self._codec, render)
         self._scripts = ScriptBook()
         self._record = Record()
-        executor = TimedExecutor(settings.timing, self._cast)
+        executor = TimedExecutor(settings.timing, self._cast, Likely(sorted(tokenizer.table.texts)))
         self._core = PagedCore(settings.limits(context), executor, eos=tokenizer.eos_ids)
         self._records: dict[TurnKey, TurnRecord] = {}
         self._pace = Pace(settings.time_scale)

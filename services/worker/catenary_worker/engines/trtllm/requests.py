@@ -41,6 +41,7 @@ class RequestWriter:
         offers = {
             "cancel": self.settings.aborts != "never",
             "guide": self.settings.guide != "none",
+            "logprobs": "logprobs" in fields_of(self.api.sampling),
             "lora": bool(self.settings.loras),
             "priority": True,
             "retention": "kv_cache_retention_config" in self.api.call,
@@ -58,6 +59,7 @@ class RequestWriter:
             (bool(options.get("lora")), "lora", "lora"),
             (bool(turn.logit_bias), "logit_bias", "logit_bias"),
             (bool(options.get("images")), "images", "images"),
+            (options.get("logprobs") is not None, "logprobs", "logprobs"),
         ):
             if asked and feature not in self.features:
                 raise RequestError(f"this engine does not offer {field}", code="unsupported", field=field)
@@ -114,6 +116,8 @@ class RequestWriter:
         }
         if (least := turn.min_tokens - len(turn.generated)) > 0:
             wanted["min_tokens"] = least
+        if isinstance(count := turn.options.get("logprobs"), int):
+            wanted["logprobs"] = max(1, count)
         wanted |= _penalties(turn)
         wanted |= self._guide(turn.options)
         return self.api.sampling(**known(wanted, fields_of(self.api.sampling)))

@@ -9,6 +9,7 @@ from asyncio import TimerHandle
 from collections.abc import Collection
 from typing import Any
 
+from catenary_protocols.conversation import TokenLogprob
 from catenary_protocols.errors import ErrorInfo
 
 from catenary_worker.engines.base import Delta, EngineTurn, Finish, Started
@@ -92,7 +93,8 @@ class Running:
         started = None
         if not self.started:
             started = Started(self._cached(result, output, block_size), self._wait_s)
-        return self._delta(fresh, started, finish, error, stop_token=stop_token)
+        logprobs = self._logprobs(output, fresh)
+        return self._delta(fresh, started, finish, error, stop_token=stop_token, logprobs=logprobs)
 
     def end(self, finish: Finish, error: ErrorInfo | None = None) -> Delta:
         """Its last delta, whatever the engine says later."""
@@ -106,13 +108,26 @@ class Running:
         error: ErrorInfo | None,
         *,
         stop_token: bool = False,
+        logprobs: tuple[TokenLogprob | None, ...] = (),
     ) -> Delta:
         turn = self.turn
         offset = len(turn.generated) + self._seen
         self._seen += len(tokens)
         self.started = self.started or started is not None
         self.ended = finish is not None
-        return Delta(turn.turn_id, turn.attempt, offset, tokens, started, finish, error, stop_token)
+        return Delta(turn.turn_id, turn.attempt, offset, tokens, started, finish, error, stop_token, logprobs)
+
+    def _logprobs(self, output: Any, fresh: tuple[int, ...]) -> tuple[TokenLogprob | None, ...]:
+        """Of each fresh token; the engine keeps them in step with its ids, and may cut both at a stop token."""
+        count = self.turn.options.get("logprobs")
+        if not isinstance(count, int):
+            return ()
+        told = output.logprobs or []
+        places = range(self._seen, self._seen + len(fresh))
+        return tuple(
+            _told(token, told[place], count) if place < len(told) else None
+            for token, place in zip(fresh, places, strict=True)
+        )
 
     def _cut_stop(self, output: Any) -> int | None:
         """The stop token that ended the turn, if the engine cut it off its result before we saw it."""
@@ -126,6 +141,16 @@ class Running:
         blocks = metrics.kv_cache_metrics.num_reused_blocks if metrics is not None else 0
         cached = max(getattr(result, "cached_tokens", 0) or 0, blocks * block_size)
         return min(cached, len(self.turn.prompt) - 1)
+
+
+def _told(token: int, said: Any, count: int) -> TokenLogprob | None:
+    """`said` maps ids to their likelihoods; some samplers tell of the sampled token alone."""
+    if isinstance(said, float):
+        return TokenLogprob(logprob=said)
+    if token not in said:
+        return None
+    likeliest = sorted(said.items(), key=lambda item: -item[1].logprob)[:count]
+    return TokenLogprob(logprob=said[token].logprob, top={index: one.logprob for index, one in likeliest})
 
 
 def _ending(result: Any, output: Any) -> tuple[Finish | None, ErrorInfo | None]:

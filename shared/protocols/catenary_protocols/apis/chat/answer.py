@@ -4,6 +4,7 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
+from catenary_protocols.apis.likely import TokenLogprobs
 from catenary_protocols.turn_events import Usage
 
 Reason = Literal["stop", "length", "tool_calls", "function_call", "content_filter"]
@@ -56,13 +57,20 @@ class ChatAnswer(Struct, frozen=True, kw_only=True):
     function_call: Function | UnsetType = UNSET
 
 
+class ChatLogprobs(Struct, frozen=True, kw_only=True):
+    """How likely the tokens of the visible text were."""
+
+    content: list[TokenLogprobs]
+    refusal: None = None
+
+
 class ChatChoice(Struct, frozen=True, kw_only=True):
     """One answer."""
 
     index: int
     message: ChatAnswer
     finish_reason: Reason
-    logprobs: None = None
+    logprobs: ChatLogprobs | None = None
 
 
 class ChatCompletion(Struct, frozen=True, kw_only=True, tag_field="object", tag="chat.completion"):
@@ -102,11 +110,12 @@ class ChatDelta(Struct, frozen=True, kw_only=True):
 
 
 class ChunkChoice(Struct, frozen=True, kw_only=True):
-    """The news of one choice."""
+    """The news of one choice. `logprobs` are of the tokens that begin in its text, where the request asks for them."""
 
     index: int
     delta: ChatDelta
     finish_reason: Reason | None = None
+    logprobs: ChatLogprobs | UnsetType = UNSET
 
 
 class ChatChunk(Struct, frozen=True, kw_only=True, tag_field="object", tag="chat.completion.chunk"):

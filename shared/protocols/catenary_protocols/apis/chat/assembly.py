@@ -2,7 +2,8 @@
 
 from msgspec import UNSET
 
-from catenary_protocols.apis.chat.answer import ChatAnswer, Function, Reason, ToolCall
+from catenary_protocols.apis.chat.answer import ChatAnswer, ChatLogprobs, Function, Reason, ToolCall
+from catenary_protocols.apis.likely import TokenLogprobs
 
 
 class Call:
@@ -26,10 +27,10 @@ class Call:
 class Choice:
     """One choice. `text_before`, `reasoning_before` and `after` are the bytes around its deltas.
 
-    `reason` is why it ended, once it has.
+    `reason` is why it ended, once it has; `likely` is of its text's tokens.
     """
 
-    __slots__ = ("after", "calls", "reason", "reasoning", "reasoning_before", "text", "text_before")
+    __slots__ = ("after", "calls", "likely", "reason", "reasoning", "reasoning_before", "text", "text_before")
 
     def __init__(self, before: bytes, after: bytes) -> None:
         self.text_before = before + b'"content":'
@@ -37,8 +38,13 @@ class Choice:
         self.after = after
         self.text: list[str] = []
         self.reasoning: list[str] = []
+        self.likely: list[TokenLogprobs] = []
         self.calls: dict[int, Call] = {}
         self.reason: Reason = "stop"
+
+    def logprobs(self) -> ChatLogprobs:
+        """Of its text's tokens."""
+        return ChatLogprobs(content=self.likely)
 
     def answer(self, *, functions: bool) -> ChatAnswer:
         """The message; `functions` tells its call in the older form."""

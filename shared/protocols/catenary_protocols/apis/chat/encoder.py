@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from catenary_protocols.apis.chat.answer import (
     ChatChoice,
     ChatChunk,
     ChatCompletion,
     ChatDelta,
+    ChatLogprobs,
     ChunkChoice,
     Function,
     FunctionDelta,
@@ -26,6 +28,7 @@ from catenary_protocols.apis.chat.answer import (
 from catenary_protocols.apis.chat.assembly import Call, Choice
 from catenary_protocols.apis.chat.read import ChatDraft
 from catenary_protocols.apis.error_bodies import openai_error
+from catenary_protocols.apis.likely import told
 from catenary_protocols.apis.sse import DONE, event, named
 from catenary_protocols.errors import ErrorInfo
 from catenary_protocols.turn_events import (
@@ -59,6 +62,7 @@ class ChatEncoder:
         self._include_usage = draft.include_usage
         self._dispatch = draft.tool_dispatch
         self._functions = draft.functions
+        self._likely = draft.sampling.logprobs is not None
         self._running = set(range(draft.choices))
         self._choices: dict[int, Choice] = {}
         self._completing: dict[tuple[int, int], CallComplete] = {}
@@ -86,7 +90,12 @@ class ChatEncoder:
     def body(self) -> bytes:
         """The completion."""
         choices = [
-            ChatChoice(index=index, message=choice.answer(functions=self._functions), finish_reason=choice.reason)
+            ChatChoice(
+                index=index,
+                message=choice.answer(functions=self._functions),
+                finish_reason=choice.reason,
+                logprobs=choice.logprobs() if self._likely else None,
+            )
             for index, choice in sorted(self._choices.items())
         ]
         return _encode(
@@ -98,6 +107,11 @@ class ChatEncoder:
     def _text(self, item: TextDelta) -> None:
         choice = self._choice(item.choice)
         choice.text.append(item.text)
+        if item.tokens:
+            likely = told(item.tokens)
+            choice.likely += likely
+            self._chunk(item.choice, ChatDelta(content=item.text), logprobs=ChatLogprobs(content=likely))
+            return
         self._out.append(choice.text_before + _encode(item.text) + choice.after)
 
     def _reasoning(self, item: ReasoningDelta) -> None:
@@ -185,12 +199,24 @@ class ChatEncoder:
             self._chunk(index, _OPEN)
         return choice
 
-    def _framed(self, index: int, delta: ChatDelta, reason: Reason | None = None) -> bytes:
-        choice = ChunkChoice(index=index, delta=delta, finish_reason=reason)
+    def _framed(
+        self,
+        index: int,
+        delta: ChatDelta,
+        reason: Reason | None = None,
+        logprobs: ChatLogprobs | UnsetType = UNSET,
+    ) -> bytes:
+        choice = ChunkChoice(index=index, delta=delta, finish_reason=reason, logprobs=logprobs)
         return event(ChatChunk(id=self._id, created=self._created, model=self._model, choices=[choice]))
 
-    def _chunk(self, index: int, delta: ChatDelta, reason: Reason | None = None) -> None:
-        self._out.append(self._framed(index, delta, reason))
+    def _chunk(
+        self,
+        index: int,
+        delta: ChatDelta,
+        reason: Reason | None = None,
+        logprobs: ChatLogprobs | UnsetType = UNSET,
+    ) -> None:
+        self._out.append(self._framed(index, delta, reason, logprobs))
 
     def _call_delta(self, index: int, delta: ToolCallDelta) -> None:
         if self._functions:

@@ -29,7 +29,6 @@ def read_chat(body: bytes) -> ChatDraft:
     request = _newer(read(_request, body))
     if not request.model:
         raise wrong("model", "must name a model")
-    _refuse_unsupported(request)
     tools = _tools(request.tools or [])
     nvext = request.nvext or NvExt()
     metadata_session = (request.metadata or {}).get("session_id")
@@ -43,8 +42,7 @@ def read_chat(body: bytes) -> ChatDraft:
             thinking=_thinking(request),
             template=_template(request),
         ),
-        sampling=sampling_of(request, request.max_completion_tokens or request.max_tokens),
-        session_final=bool(nvext.session_final),
+        sampling=sampling_of(request, request.max_completion_tokens or request.max_tokens, _logprobs(request)),
         hints=nvext.hints,
         stream=bool(request.stream),
         run_tools=nvext.tools_to_run(tools),
@@ -72,10 +70,12 @@ def _newer(request: ChatRequest) -> ChatRequest:
     )
 
 
-def _refuse_unsupported(request: ChatRequest) -> None:
-    """Refuse what would change the answer if it were ignored."""
+def _logprobs(request: ChatRequest) -> int | None:
     if request.logprobs:
-        raise wrong("logprobs", "log probabilities are not supported", code="unsupported")
+        return request.top_logprobs or 0
+    if request.top_logprobs:
+        raise wrong("top_logprobs", "needs `logprobs` to be true")
+    return None
 
 
 def _answer_schema(form: ResponseFormat | None) -> str:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Raw, field
 
 from catenary_protocols.apis.nvext import NvExt, Tokens
-from catenary_protocols.apis.sampling import SamplingFields
+from catenary_protocols.apis.sampling import Alternatives, SamplingFields
 from catenary_protocols.apis.tools import JsonObject, Name
 from catenary_protocols.wire import Wire
 
@@ -166,6 +166,7 @@ class ChatRequest(SamplingFields, frozen=True, kw_only=True):
     stream_options: StreamOptions | None = None
     max_completion_tokens: Tokens | None = None
     logprobs: bool | None = None
+    top_logprobs: Alternatives | None = None
     functions: list[FunctionTool] | None = None
     function_call: Literal["none", "auto"] | FunctionName | None = None
     response_format: ResponseFormat | None = None

@@ -1,19 +1,55 @@
 """Turn events → chunks, and the whole completion from the same events."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import msgspec
 
 from catenary_protocols.apis.api import Draft
 from catenary_protocols.apis.chat.answer import usage_of
-from catenary_protocols.apis.completions.answer import Completion, CompletionChoice, Reason
+from catenary_protocols.apis.completions.answer import Completion, CompletionChoice, CompletionLogprobs, Reason
 from catenary_protocols.apis.error_bodies import openai_error
+from catenary_protocols.apis.likely import logprob_of, text_of
 from catenary_protocols.apis.sse import DONE, event
 from catenary_protocols.errors import ErrorInfo
-from catenary_protocols.turn_events import Failed, Finished, TextDelta, TurnEvent, Usage
+from catenary_protocols.turn_events import Failed, Finished, TextDelta, TurnEvent, Usage, VisibleToken
 
 _encode = msgspec.json.Encoder().encode
 _CANCELLED = ErrorInfo(code="cancelled", message="the turn was cancelled")
+
+
+class _Text:
+    """What was said of one choice.
+
+    Attributes:
+        logprobs: of its tokens, so far.
+    """
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self.logprobs = CompletionLogprobs(tokens=[], token_logprobs=[], top_logprobs=[], text_offset=[])
+        self._length = 0
+
+    def add(self, delta: TextDelta) -> CompletionLogprobs | None:
+        """More of it; what is known of the tokens that begin in it."""
+        told = _told(delta.tokens, self._length) if delta.tokens else None
+        self.pieces.append(delta.text)
+        self._length += len(delta.text)
+        if told is not None:
+            for name in CompletionLogprobs.__struct_fields__:
+                getattr(self.logprobs, name).extend(getattr(told, name))
+        return told
+
+
+def _told(tokens: Sequence[VisibleToken], offset: int) -> CompletionLogprobs:
+    """Of tokens of which the first one stands at `offset`."""
+    texts = [text_of(token.piece) for token in tokens]
+    return CompletionLogprobs(
+        tokens=texts,
+        token_logprobs=[logprob_of(token) for token in tokens],
+        top_logprobs=[{text_of(other.piece): logprob_of(other) for other in token.top} for token in tokens],
+        text_offset=list(accumulate(map(len, texts[:-1]), initial=offset)),
+    )
 
 
 class CompletionsEncoder:
@@ -22,7 +58,8 @@ class CompletionsEncoder:
     def __init__(self, draft: Draft, turn_id: str, created: int) -> None:
         self._frame = Completion(id=f"cmpl-{turn_id}", created=created, model=draft.model, choices=[])
         self._include_usage = draft.include_usage
-        self._texts: list[list[str]] = [[] for _ in range(draft.choices)]
+        self._likely = draft.sampling.logprobs is not None
+        self._texts = [_Text() for _ in range(draft.choices)]
         self._reasons: dict[int, Reason] = {}
         self._usage = Usage()
 
@@ -37,16 +74,21 @@ class CompletionsEncoder:
     def body(self) -> bytes:
         """The completion."""
         choices = [
-            CompletionChoice(index=index, text="".join(pieces), finish_reason=self._reasons.get(index))
-            for index, pieces in enumerate(self._texts)
+            CompletionChoice(
+                index=index,
+                text="".join(text.pieces),
+                finish_reason=self._reasons.get(index),
+                logprobs=text.logprobs if self._likely else None,
+            )
+            for index, text in enumerate(self._texts)
         ]
         return _encode(msgspec.structs.replace(self._frame, choices=choices, usage=usage_of(self._usage)))
 
     def _one(self, one: TurnEvent) -> bytes:
         match one:
             case TextDelta():
-                self._texts[one.choice].append(one.text)
-                return self._chunk(CompletionChoice(index=one.choice, text=one.text))
+                logprobs = self._texts[one.choice].add(one)
+                return self._chunk(CompletionChoice(index=one.choice, text=one.text, logprobs=logprobs))
             case Finished(reason="cancelled"):
                 return self._failed(_CANCELLED)
             case Finished():

@@ -23,7 +23,7 @@ def read_completions(body: bytes) -> Draft:
     request = read(_request, body)
     if not request.model:
         raise wrong("model", "must name a model")
-    for name in ("suffix", "echo", "logprobs"):
+    for name in ("suffix", "echo"):
         if getattr(request, name):
             raise wrong(name, "is not supported", code="unsupported")
     if (request.best_of or 1) > (request.n or 1):

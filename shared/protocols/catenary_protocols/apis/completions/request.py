@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from catenary_protocols.apis.chat.request import StreamOptions
 from catenary_protocols.apis.nvext import NvExt
-from catenary_protocols.apis.sampling import SamplingFields, TokenId
+from catenary_protocols.apis.sampling import Alternatives, SamplingFields, TokenId
 
 Ids = Annotated[list[TokenId], Meta(min_length=1)]
 
@@ -20,7 +20,7 @@ class CompletionsRequest(SamplingFields, frozen=True, kw_only=True):
     stream_options: StreamOptions | None = None
     suffix: str | None = None
     echo: bool | None = None
-    logprobs: int | None = None
+    logprobs: Alternatives | None = None
     best_of: int | None = None
     nvext: NvExt | None = None
     prompt_cache_key: str | None = None

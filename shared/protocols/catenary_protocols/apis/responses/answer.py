@@ -4,6 +4,7 @@ from typing import Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from catenary_protocols.apis.likely import TokenLogprobs
 from catenary_protocols.turn_events import Usage
 
 Status = Literal["in_progress", "completed", "incomplete"]
@@ -14,7 +15,7 @@ class OutputText(Struct, frozen=True, kw_only=True, tag_field="type", tag="outpu
 
     text: str
     annotations: list[Raw] = []
-    logprobs: list[Raw] = []
+    logprobs: list[TokenLogprobs] = []
 
 
 class ReasoningText(Struct, frozen=True, kw_only=True, tag_field="type", tag="reasoning_text"):
@@ -130,6 +131,7 @@ class Response(Struct, frozen=True, kw_only=True, tag_field="object", tag="respo
     tool_choice: Raw
     tools: Raw
     top_p: float | None
+    top_logprobs: int = 0
     truncation: str
     user: str | None
     metadata: Raw
@@ -154,7 +156,7 @@ class StreamEvent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str | UnsetType = UNSET
     arguments: str | UnsetType = UNSET
     input: str | UnsetType = UNSET
-    logprobs: list[Raw] | UnsetType = UNSET
+    logprobs: list[TokenLogprobs] | UnsetType = UNSET
     delta: str | UnsetType = UNSET
     sequence_number: int
 

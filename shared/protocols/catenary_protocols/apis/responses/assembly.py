@@ -1,10 +1,11 @@
 """The items of a response, each from its `added` to its `done` event. At most one of them is open."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
+from catenary_protocols.apis.likely import TokenLogprobs, told
 from catenary_protocols.apis.responses.answer import (
     CustomCallItem,
     FunctionCallItem,
@@ -20,6 +21,7 @@ from catenary_protocols.apis.responses.answer import (
 from catenary_protocols.apis.responses.tools import Declared, unwrapped
 from catenary_protocols.apis.sealed import Sealed
 from catenary_protocols.apis.sse import named
+from catenary_protocols.turn_events import VisibleToken
 
 _encode = msgspec.json.Encoder().encode
 
@@ -95,25 +97,32 @@ class Message:
         self._id = id_
         self._place: Mapping[str, Any] = {"item_id": id_, "output_index": index, "content_index": 0}
         self._text: list[str] = []
+        self._likely: list[TokenLogprobs] = []
         self._before = framed("response.output_text.delta", logprobs=[], **self._place)
         added = MessageItem(id=id_, status="in_progress", content=[])
         writer.event("response.output_item.added", output_index=index, item=added)
         writer.event("response.content_part.added", part=OutputText(text=""), **self._place)
 
-    def add(self, text: str) -> None:
-        """More of it."""
+    def add(self, text: str, tokens: Sequence[VisibleToken] = ()) -> None:
+        """More of it; `tokens` begin to show in it."""
         self._text.append(text)
-        self._writer.delta(self._before, text)
+        if not tokens:
+            self._writer.delta(self._before, text)
+            return
+        likely = told(tokens)
+        self._likely += likely
+        self._writer.event("response.output_text.delta", delta=text, logprobs=likely, **self._place)
 
     def item(self, status: Status) -> MessageItem:
         """It, as far as it has come."""
-        return MessageItem(id=self._id, status=status, content=[OutputText(text="".join(self._text))])
+        part = OutputText(text="".join(self._text), logprobs=self._likely)
+        return MessageItem(id=self._id, status=status, content=[part])
 
     def close(self, status: Status) -> MessageItem:
         """The end."""
         item = self.item(status)
         part = item.content[0]
-        self._writer.event("response.output_text.done", text=part.text, logprobs=[], **self._place)
+        self._writer.event("response.output_text.done", text=part.text, logprobs=part.logprobs, **self._place)
         self._writer.event("response.content_part.done", part=part, **self._place)
         self._writer.event("response.output_item.done", output_index=self._place["output_index"], item=item)
         return item

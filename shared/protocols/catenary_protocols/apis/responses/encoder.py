@@ -80,6 +80,7 @@ class ResponsesEncoder:
             tool_choice=echo.tool_choice,
             tools=echo.tools,
             top_p=request.top_p,
+            top_logprobs=request.top_logprobs or 0,
             truncation=request.truncation or "disabled",
             user=request.user,
             metadata=echo.metadata,
@@ -126,7 +127,7 @@ class ResponsesEncoder:
         if not isinstance(self._open, Message):
             self._close()
             self._open = Message(self._writer, f"msg_{self._suffix}", len(self._output))
-        self._open.add(item.text)
+        self._open.add(item.text, item.tokens)
 
     def _reasoning(self, item: ReasoningDelta) -> None:
         if not item.text:

@@ -11,7 +11,7 @@ from catenary_protocols.apis.responses.answer import ResponseError
 from catenary_protocols.errors import ErrorInfo, kind_of
 
 _SAME = {"context_length_exceeded"}
-_FIELDS = {"messages": "input", "max_tokens": "max_output_tokens"}
+_FIELDS = {"messages": "input", "max_tokens": "max_output_tokens", "logprobs": "top_logprobs"}
 """What the mesh calls fields of a request, and what this API does."""
 
 

@@ -64,7 +64,12 @@ def read_responses(body: bytes, sealed: Sealed) -> ResponsesDraft:
             thinking=False if effort == "none" else None,
             template=_encode({"reasoning_effort": effort}).decode() if effort else "",
         ),
-        sampling=Sampling(max_tokens=request.max_output_tokens, temperature=request.temperature, top_p=request.top_p),
+        sampling=Sampling(
+            max_tokens=request.max_output_tokens,
+            temperature=request.temperature,
+            top_p=request.top_p,
+            logprobs=_logprobs(request),
+        ),
         hints=nvext.hints,
         stream=bool(request.stream),
         run_tools=nvext.tools_to_run(tools),
@@ -101,8 +106,11 @@ def _refuse_unsupported(request: ResponsesRequest) -> None:
             raise wrong(name, "is not kept here; send `input`, or `previous_response_id`", code="unsupported")
     if request.background:
         raise wrong("background", "responses are not made in the background", code="unsupported")
-    if request.top_logprobs or "message.output_text.logprobs" in (request.include or ()):
-        raise wrong("top_logprobs", "log probabilities are not supported", code="unsupported")
+
+
+def _logprobs(request: ResponsesRequest) -> int | None:
+    asked = request.top_logprobs or "message.output_text.logprobs" in (request.include or ())
+    return (request.top_logprobs or 0) if asked else None
 
 
 def _answer_schema(text: TextOptions | None) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Raw, field
 
 from catenary_protocols.apis.nvext import NvExt, Tokens
+from catenary_protocols.apis.sampling import Alternatives
 from catenary_protocols.apis.tools import JsonObject, Name
 from catenary_protocols.wire import Wire
 
@@ -199,7 +200,7 @@ class ResponsesRequest(Wire, frozen=True):
     max_output_tokens: Tokens | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
-    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    top_logprobs: Alternatives | None = None
     reasoning: ReasoningOptions | None = None
     text: TextOptions | None = None
     truncation: Literal["auto", "disabled"] | None = None

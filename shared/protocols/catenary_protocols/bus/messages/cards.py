@@ -11,6 +11,7 @@ class ModelCard(Message, frozen=True):
         artifacts: file name → object name in the artifacts store.
         parser, reasoning: format names of catenary-parsers.
         context: tokens.
+        images, logprobs: whether it takes images, and whether its engine tells log probabilities.
     """
 
     model: str
@@ -23,3 +24,4 @@ class ModelCard(Message, frozen=True):
     created: int = 0
     owned_by: str = "catenary"
     images: bool = False
+    logprobs: bool = False

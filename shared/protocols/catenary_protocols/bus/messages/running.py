@@ -3,7 +3,7 @@
 from typing import Literal
 
 from catenary_protocols.bus.messages.base import Message
-from catenary_protocols.conversation import Hints, Sampling
+from catenary_protocols.conversation import Hints, Sampling, TokenLogprob
 from catenary_protocols.errors import ErrorInfo
 from catenary_protocols.ids import TurnKey
 from catenary_protocols.wire import Wire
@@ -88,6 +88,7 @@ class TurnTokens(Wire, frozen=True):
         queued_s, prefill_s: what the engine measured for this attempt, in the first item.
         finish: "" while it goes on, else stop, length, cancelled or error.
         stop_token: the token that ended it is the last of `tokens` and is not visible text.
+        logprobs: of each of `tokens`, None where the engine does not know; empty unless the turn asks for them.
     """
 
     turn_id: str
@@ -100,6 +101,7 @@ class TurnTokens(Wire, frozen=True):
     finish: Literal["", "stop", "length", "cancelled", "error"] = ""
     stop_token: bool = False
     error: ErrorInfo | None = None
+    logprobs: tuple[TokenLogprob | None, ...] = ()
 
 
 class TokenFrame(Message, frozen=True):

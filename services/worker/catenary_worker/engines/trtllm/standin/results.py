@@ -9,13 +9,22 @@ from typing import Any
 from catenary_worker.engines.base import Delta
 
 
+def likely(token: int, count: int) -> dict[int, SimpleNamespace]:
+    """The likeliest ids at a token's place, and the token itself, which was the second of them."""
+    ids = [token + 1, token, *(token + further for further in range(2, count + 2))]
+    ranked = {one: SimpleNamespace(logprob=-0.5 * rank, rank=rank) for rank, one in enumerate(ids, 1)}
+    return {one: ranked[one] for one in {token, *ids[:count]}}
+
+
 class Result:
     """Yields itself; its output grows."""
 
     def __init__(self, number: int, sampling: Any, cancel: Callable[[], object]) -> None:
         asyncio.get_running_loop()  # without one, the original's results cannot be awaited
         self.request_id = number
-        self.outputs = [SimpleNamespace(token_ids=[], finish_reason=None, stop_reason=None, request_perf_metrics=None)]
+        output = SimpleNamespace(token_ids=[], logprobs=[], finish_reason=None, stop_reason=None)
+        output.request_perf_metrics = None
+        self.outputs = [output]
         self.finished = False
         self.cached_tokens = 0
         self.aborts = 0
@@ -44,12 +53,15 @@ class Result:
             raise response
         output = self.outputs[0]
         output.token_ids = [*output.token_ids, *response.tokens]
+        if count := self._sampling.logprobs:
+            output.logprobs = [*output.logprobs, *(likely(token, count) for token in response.tokens)]
         self.finished = response.finish is not None
         output.finish_reason = response.finish
         if response.stop_token and response.tokens[-1] != self._sampling.end_id:
             output.stop_reason = response.tokens[-1]
             if not self._sampling.include_stop_str_in_output:
                 output.token_ids = output.token_ids[:-1]
+                output.logprobs = output.logprobs[:-1]
         return self
 
 

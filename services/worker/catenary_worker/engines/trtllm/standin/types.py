@@ -48,7 +48,7 @@ KV_CACHE: Mapping[str, object] = {
 }
 _SAMPLING = (
     "end_id pad_id stop_token_ids embedding_bias temperature top_p top_k min_p seed min_tokens repetition_penalty "
-    "presence_penalty frequency_penalty guided_decoding"
+    "presence_penalty frequency_penalty guided_decoding logprobs"
 )
 
 

@@ -1,0 +1,50 @@
+"""How likely the tokens of a text were, as the OpenAI APIs tell it."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from catenary_protocols.turn_events import TokenPiece, VisibleToken
+
+LEAST = -9999.0
+"""Stands for the logarithm of zero, which JSON cannot say."""
+
+
+class LikelyToken(msgspec.Struct, frozen=True, kw_only=True):
+    """A token as text (U+FFFD for what is only a part of a character) and as bytes, and its log probability."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class TokenLogprobs(LikelyToken, frozen=True, kw_only=True):
+    """A token of the answer; `top_logprobs` are the likeliest at its place, the likeliest first."""
+
+    top_logprobs: list[LikelyToken]
+
+
+def text_of(piece: bytes) -> str:
+    """A token's text."""
+    return piece.decode("utf-8", "replace")
+
+
+def logprob_of(piece: TokenPiece) -> float:
+    """A token's log probability."""
+    return max(piece.logprob, LEAST)
+
+
+def told(tokens: Iterable[VisibleToken]) -> list[TokenLogprobs]:
+    """The tokens of a text."""
+    return [
+        TokenLogprobs(
+            token=text_of(one.piece),
+            logprob=logprob_of(one),
+            bytes=list(one.piece),
+            top_logprobs=[
+                LikelyToken(token=text_of(other.piece), logprob=logprob_of(other), bytes=list(other.piece))
+                for other in one.top
+            ],
+        )
+        for one in tokens
+    ]
