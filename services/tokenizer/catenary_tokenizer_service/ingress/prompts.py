@@ -81,12 +81,12 @@ def prepare(model: ServedModel, request: TurnRequest) -> Prompt:
     """The prompt of a request; raises `RequestError`."""
     began = time.time()
     conversation, wanted = request.conversation, request.sampling.max_tokens
+    if request.sampling.logprobs is not None and not model.card.logprobs:
+        raise RequestError("this model's engine tells no log probabilities", code="unsupported", field="logprobs")
     salt = salt_with(images_of(conversation, seen=model.card.images), request.salt)
     scope = scope_of(tenant=request.tenant, salt=salt, model=model.card.card, template=model.tokenizer.chat_template)
     one = encode(model, conversation, scope)
     if request.truncate and not fits_context(one.tokens, wanted, model.card.context):
-    if request.sampling.logprobs is not None and not model.card.logprobs:
-        raise RequestError("this model's engine tells no log probabilities", code="unsupported", field="logprobs")
         conversation = shortened(
             conversation, lambda shorter: fits_context(encode(model, shorter).tokens, wanted, model.card.context)
         )

@@ -285,9 +285,6 @@ class Engine(Protocol):
         """Give back everything; turns that still run are cancelled. May be called twice."""
 
 
-EngineFactory = Callable[[EngineSetup], Engine]
-"""Called in a thread, since it may read a tokenizer; what takes minutes belongs into `start`."""
-
 @runtime_checkable
 class Retaining(Protocol):
     """An engine that can be told after a turn how long its session's blocks are worth keeping."""
@@ -295,6 +292,9 @@ class Retaining(Protocol):
     def retain(self, session: str, retention: Retention) -> None:
         """Keep what the session's last turn left so long, whatever that turn itself said."""
 
+
+EngineFactory = Callable[[EngineSetup], Engine]
+"""Called in a thread, since it may read a tokenizer; what takes minutes belongs into `start`."""
 
 
 def engine_for(kind: str) -> EngineFactory:

@@ -66,12 +66,12 @@ class Running:
     def begin(self) -> Slot:
         """Take a slot."""
         self.slot, shared = self._slots.take(self.ids, self.turn.salt, time.monotonic())
+        self.slot.session = self.turn.session
         self.reuses = shared > 0
         return self.slot
 
     def release(self) -> None:
         """Give the slot back."""
-        self.slot.session = self.turn.session
         if self.slot is not None:
             self._slots.release(self.slot, time.monotonic(), self.turn.retention)
 

@@ -138,13 +138,13 @@ class PagedCore:
                 deltas.append(self._last(sequence, (), "cancelled", now, error=error))
         return deltas
 
-    def _advance_partial(self, batch: Batch, deltas: list[Delta], now: float) -> None:
     def _settle(self) -> None:
         retained, self._retained = self._retained, []
         for session, retention, since in retained:
             if (name := self._ends.get(session)) is not None:
                 self._pool.settle(name, retention, since)
 
+    def _advance_partial(self, batch: Batch, deltas: list[Delta], now: float) -> None:
         for sequence in batch.partial:
             sequence.computed += sequence.scheduled
             self._seal(sequence)

@@ -72,11 +72,11 @@ class SimEngine:
         if self._core.cancel(turn):
             self._record.aborted += 1
 
-    async def steps(self) -> AsyncIterator[Step]:
     def retain(self, session: str, retention: Retention) -> None:
         """See `Retaining`."""
         self._core.retain(session, retention, time.time())
 
+    async def steps(self) -> AsyncIterator[Step]:
         """See `Engine`."""
         while True:
             if not self._core.live:
