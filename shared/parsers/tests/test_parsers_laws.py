@@ -38,11 +38,12 @@ REASON = st.sampled_from(["stop", "length", "cancelled", "error"])
 CUTS = st.lists(st.integers(0, 300), max_size=6)
 EVERY_FORMAT = pytest.mark.parametrize("name", some.NAMES)
 
-settings.register_profile("laws", deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
-settings.load_profile("laws")
+# 27 formats times 25 examples; a law is asked of every format.
+LAW = settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
 
 
 @EVERY_FORMAT
+@LAW
 @given(data=st.data(), cuts=CUTS, thinking=THINKING, reason=REASON)
 def test_law_1_chunking_never_changes_the_result(
     name: str, data: st.DataObject, cuts: list[int], thinking: Thinking, reason: str
@@ -58,6 +59,7 @@ def test_law_1_chunking_never_changes_the_result(
 
 
 @EVERY_FORMAT
+@LAW
 @given(data=st.data(), cuts=CUTS, reason=REASON)
 def test_law_1_holds_for_control_tokens_too(name: str, data: st.DataObject, cuts: list[int], reason: str) -> None:
     special = some.SPECIAL[name]
@@ -68,6 +70,7 @@ def test_law_1_holds_for_control_tokens_too(name: str, data: st.DataObject, cuts
 
 
 @EVERY_FORMAT
+@LAW
 @given(data=st.data(), thinking=THINKING, tools=st.booleans())
 def test_law_2_no_text_is_invented(name: str, data: st.DataObject, thinking: Thinking, tools: bool) -> None:
     text = data.draw(some.noise(name))
@@ -77,12 +80,14 @@ def test_law_2_no_text_is_invented(name: str, data: st.DataObject, thinking: Thi
 
 
 @EVERY_FORMAT
+@LAW
 @given(text=st.text(st.sampled_from("abc ÄŒ潮🌊.,\n\t "), min_size=1))
 def test_law_2_text_without_markers_comes_out_as_it_is(name: str, text: str) -> None:
     assert some.read(open_parser(name, tools=some.TOOLS), list(text)) == [TextDelta(text)]
 
 
 @EVERY_FORMAT
+@LAW
 @given(words=st.lists(some.PROSE, min_size=1, max_size=4), data=st.data())
 def test_law_2_no_text_is_lost(name: str, words: list[str], data: st.DataObject) -> None:
     """Prose around stray closing markers and broken calls is all shown, in order."""
@@ -93,6 +98,7 @@ def test_law_2_no_text_is_lost(name: str, words: list[str], data: st.DataObject)
 
 
 @EVERY_FORMAT
+@LAW
 @given(data=st.data(), thinking=THINKING, reason=REASON)
 def test_law_3_no_marker_leaks_into_the_answer(name: str, data: st.DataObject, thinking: Thinking, reason: str) -> None:
     events = some.read(open_parser(name, tools=some.TOOLS, thinking=thinking), [data.draw(some.noise(name))], reason)
@@ -104,6 +110,7 @@ def test_law_3_no_marker_leaks_into_the_answer(name: str, data: st.DataObject, t
 
 
 @EVERY_FORMAT
+@LAW
 @given(data=st.data(), thinking=THINKING, reason=REASON)
 def test_laws_4_and_5_calls_are_whole_and_nothing_raises(
     name: str, data: st.DataObject, thinking: Thinking, reason: str
@@ -141,6 +148,7 @@ def test_laws_4_and_5_calls_are_whole_and_nothing_raises(
 
 
 @pytest.mark.parametrize("name", some.WITH_JSON)
+@LAW
 @given(at=st.floats(0, 1), noise=some.PROSE | st.just(""))
 def test_law_5_the_good_call_after_a_broken_one_still_comes(name: str, at: float, noise: str) -> None:
     broken = render_turn(name, calls=[Call("save", {"text": "a {b} c", "items": [1, "x"]})])
@@ -150,12 +158,14 @@ def test_law_5_the_good_call_after_a_broken_one_still_comes(name: str, at: float
 
 
 @EVERY_FORMAT
+@LAW
 @given(text=st.text(max_size=200), reason=REASON, thinking=THINKING)
 def test_law_5_no_input_raises(name: str, text: str, reason: str, thinking: Thinking) -> None:
     some.read(open_parser(name, tools=some.TOOLS, thinking=thinking), list(text), reason)
 
 
 @EVERY_FORMAT
+@LAW
 @given(data=st.data())
 def test_law_6_parsing_undoes_rendering(name: str, data: st.DataObject) -> None:
     reasoning = data.draw(some.PROSE | st.just("")) if some.reasons(name) else ""
@@ -171,6 +181,7 @@ def test_law_6_parsing_undoes_rendering(name: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in some.NAMES if some.opens_thinking(name)])
+@LAW
 @given(reasoning=some.PROSE | st.just(""), text=some.PROSE)
 def test_law_6_holds_where_the_template_opened_thinking(name: str, reasoning: str, text: str) -> None:
     written = render_turn(name, reasoning, text, thinking="open")
@@ -211,6 +222,7 @@ def test_law_7_the_cost_of_a_token_does_not_grow_with_length(name: str) -> None:
 
 
 @EVERY_FORMAT
+@LAW
 @given(data=st.data())
 def test_law_8_parsers_share_nothing(name: str, data: st.DataObject) -> None:
     texts = data.draw(st.lists(some.noise(name), min_size=2, max_size=3))
@@ -227,6 +239,7 @@ def test_law_8_parsers_share_nothing(name: str, data: st.DataObject) -> None:
 
 
 @EVERY_FORMAT
+@LAW
 @given(data=st.data(), words=st.lists(some.PROSE, min_size=1, max_size=4))
 def test_law_9_text_that_spells_a_token_stays_text(name: str, data: st.DataObject, words: list[str]) -> None:
     special = some.SPECIAL[name]
