@@ -106,7 +106,7 @@ class Turns:
 
     def _prepare(self, turn: Turn, model: ServedModel) -> None:
         request = turn.request
-        turn.prompt = prompt
+        prompt = turn.prompt = prepare(model, request)
         parent = telemetry.extract(turn.trace)
         telemetry.record("render", parent, prompt.began, prompt.rendered)
         telemetry.record("encode", parent, prompt.rendered, prompt.encoded)
@@ -125,6 +125,7 @@ class Turns:
             one_call=not conversation.parallel_calls,
             choice=request.choice,
             plain=conversation.plain,
+            likely=request.sampling.logprobs is not None,
         )
         turn.phase = Phase.PLACING
         self.placer.place(turn, self._models)
@@ -141,7 +142,6 @@ class Turns:
                 cause=left.cause,
                 message=left.message,
                 role=left.role,
-            likely=request.sampling.logprobs is not None,
                 token=left.token,
                 blocks_lost=left.blocks_lost,
             )
