@@ -58,6 +58,9 @@ format: $(VENV)/.dev  ## let ruff mend what it can
 cases: $(VENV)/.dev  ## run case files (FILES=path/*.jsonl)
 	$(BIN)/python -m tests.cases $(FILES)
 
+clients: $(VENV)/.dev  ## unmodified agents and SDKs go through a tool loop (ARGS="codex openai" for some; npm's are kept in ~/.cache/catenary/clients)
+	$(BIN)/python -m tests.conformance $(ARGS)
+
 bench: $(VENV)/.dev  ## measure and print JSON
 	$(BIN)/python -m tests.bench $(ARGS)
 
@@ -79,4 +82,4 @@ lock: $(BIN)/uv  ## write the exported requirements anew from the members' decla
 	$(UV) export -q --frozen --no-header --no-annotate --no-emit-workspace --all-packages --all-extras --no-extra trtllm --all-groups --format requirements-txt -o requirements-dev.txt
 	$(foreach s,$(SERVICES),$(UV) export -q --frozen --no-header --no-annotate --no-emit-workspace --no-dev --package $(or $(DIST_$(s)),catenary-$(subst _,-,$(s))) --format requirements-txt -o requirements/$(s).txt ;)
 
-.PHONY: help install install-dev serve demo test check format reference cases bench faults soak fuzz lock
+.PHONY: help install install-dev serve demo test check format reference cases clients bench faults soak fuzz lock
