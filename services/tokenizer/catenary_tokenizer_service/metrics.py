@@ -24,8 +24,20 @@ LOG_BYTES = Gauge("catenary_event_log_bytes", "Event logs of ended turns")
 DIVERGED = Counter(
     "catenary_prompt_divergences_total", "Prompts that do not extend their session's last one", ["cause"]
 )
+RETAINED = Counter("catenary_retention_changes_total", "Sessions whose blocks are to be kept otherwise", ["why"])
+SPECULATED = Counter("catenary_speculative_prefills_total", "Next turns prepared", ["cause", "outcome"])
+SPECULATED_TOKENS = Counter("catenary_speculative_prefill_tokens_total", "Prompt tokens computed ahead of their turn")
 PREDICTION_ERROR = Histogram(
     "catenary_route_prediction_error_ratio",
     "Prompt tokens the router expected in the worker's cache and were not there, or the reverse, over the prompt's",
     buckets=(0.0, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0),
 )
+HELPER_BYTES = Gauge("catenary_helper_resident_bytes", "Memory of a helper process", ["helper"])
+HELPER_CPU = Counter("catenary_helper_cpu_seconds_total", "CPU of helper processes", ["helper"])
+HELPER_ENDED = Counter("catenary_helper_ended_total", "Helper processes that ended over a job", ["helper", "why"])
+REMEMBERED = Counter(
+    "catenary_turn_memory_total",
+    "Answers in prompts: taken as they were generated (hit), or why not",
+    ["model", "what"],
+)
+CARRIED = Counter("catenary_turn_memory_carried_total", "Remembered answers that moved between tokenizers", ["way"])

@@ -12,6 +12,9 @@ from catenary_protocols.errors import TransportError
 from catenary_runtime.bus import Bus
 from catenary_runtime.models import fetch_model
 from catenary_tokenizers import ModelDirectoryError, ModelTokenizer, TurnMemory, load
+from catenary_tokenizers.template import Jinja2Engine
+
+from catenary_tokenizer_service.helpers import Helpers
 
 log = structlog.get_logger()
 RETRY_S = 0.5
@@ -26,24 +29,34 @@ class ServedModel:
         call_marks: what begins a call, in its format or in another one that it may have been taught.
         thinking_markers: what opens and closes thinking, or None.
         memory: what it really generated, to be spliced into later prompts; None when switched off.
+        helpers: processes for what would hold up the loop; without, it is done here.
     """
 
     card: ModelCard
+    directory: Path
     tokenizer: ModelTokenizer
     special: frozenset[str]
     call_marks: tuple[str, ...]
     thinking_markers: tuple[str, str] | None
     memory: TurnMemory | None
+    helpers: Helpers | None = None
+
+    @property
+    def needs_process(self) -> bool:
+        """Whether a template of it has no bounds of its own."""
+        return self.tokenizer.template.needs_process or self.tokenizer.tool_template.needs_process
 
 
 class Models:
     """Loads cards as they appear; `get` is by card, since a model may be served in two versions at once."""
 
-    def __init__(self, bus: Bus, cache: Path, *, memory_bytes: int) -> None:
+    def __init__(self, bus: Bus, cache: Path, helpers: Helpers, *, memory_bytes: int) -> None:
         self._bus = bus
         self._cache = cache
+        self._helpers = helpers
         self._memory_bytes = memory_bytes
         self._loaded: dict[str, ServedModel] = {}
+        self._refused: dict[str, str] = {}
         self._wanted: asyncio.Queue[ModelCard] = asyncio.Queue()
         self._waiting: dict[str, list[Callable[[], None]]] = {}
 
@@ -56,11 +69,19 @@ class Models:
         return self._loaded.get(card)
 
     def when_loaded(self, card: str, then: Callable[[], None]) -> None:
-        """Call `then` once this card was loaded, or could not be: now, if it is there."""
-        if card in self._loaded:
+        """Call `then` once this card was loaded, or could not be: now, if that is known."""
+        if card in self._loaded or card in self._refused:
             then()
         else:
             self._waiting.setdefault(card, []).append(then)
+
+    def why_not(self, card: str) -> str:
+        """Why a card cannot be served, "" if it can or is not loaded yet."""
+        return self._refused.get(card, "")
+
+    def all(self) -> list[ServedModel]:
+        """Those that are loaded."""
+        return list(self._loaded.values())
 
     def names(self) -> list[str]:
         """Names of loaded models."""
@@ -70,31 +91,40 @@ class Models:
         """Load what is wanted, until cancelled."""
         while True:
             card = await self._wanted.get()
-            if card.card in self._loaded:
+            if card.card in self._loaded or card.card in self._refused:
                 continue
             try:
                 directory = await fetch_model(self._bus, card, self._cache)
-                self._loaded[card.card] = await asyncio.to_thread(open_model, card, directory, self._memory_bytes)
-            except (TransportError, ModelDirectoryError, UnknownFormat, OSError) as error:
+                model = await asyncio.to_thread(open_model, card, directory, self._memory_bytes, self._helpers)
+            except (TransportError, OSError) as error:
                 log.warning("model.not_loaded", model=card.model, card=card.card, error=str(error))
                 asyncio.get_running_loop().call_later(RETRY_S, self.want, card)
+            except (ModelDirectoryError, UnknownFormat) as error:  # its card names its content: it stays as it is
+                log.error("model.refused", model=card.model, card=card.card, error=str(error))  # noqa: TRY400
+                self._refused[card.card] = str(error)
             else:
                 log.info("model.loaded", model=card.model, card=card.card, parser=card.parser)
+                self._loaded[card.card] = model
+                self._helpers.warm(directory)
+            if not any(one.needs_process for one in self._loaded.values()):
+                self._helpers.rest()
             for then in self._waiting.pop(card.card, ()):
                 then()
 
 
-def open_model(card: ModelCard, directory: Path, memory_bytes: int = 0) -> ServedModel:
+def open_model(card: ModelCard, directory: Path, memory_bytes: int = 0, helpers: Helpers | None = None) -> ServedModel:
     """Load and warm a model directory; raises `ModelDirectoryError`, `UnknownFormat`."""
-    tokenizer = load(directory)
+    tokenizer = load(directory, sandbox=helpers.sandbox if helpers else Jinja2Engine)
     tokenizer.encode("warm", special=False)
     style = format_named(card.parser)
     thinking = reasoning_named(style.reasoning if card.reasoning == "auto" else card.reasoning)
     return ServedModel(
         card=card,
+        directory=directory,
         tokenizer=tokenizer,
         special=markers_of(card.parser, card.reasoning) & tokenizer.control_tokens.keys(),
         call_marks=tuple({*style.open, *(mark for other in FORMATS.values() for mark in other.open)}),
         thinking_markers=(thinking.open[0], thinking.close[0]) if thinking.open else None,
         memory=TurnMemory(tokenizer.table, memory_bytes) if memory_bytes else None,
+        helpers=helpers,
     )

@@ -42,6 +42,7 @@ class RunningEvents:
     on_tokens: Callable[[Turn, TurnTokens, bytes], None]
     on_lost: Callable[[Turn, str], None]
     on_failed: Callable[[Turn, ErrorInfo], None]
+    on_other: Callable[[TurnTokens], None]
 
 
 @dataclass(slots=True)
@@ -90,6 +91,7 @@ class Runner:
             session=request.session,
             guide=turn.prompt.guide,
             deadline=request.deadline,
+            retention=turn.retention,
         )
         self._close(turn)
         order = _Order(turn.key, self._bus.subjects.to("do", worker=turn.worker), encode(message))
@@ -125,7 +127,10 @@ class Runner:
             self._resend_all(frame.worker, "link")
         for item in frame.items:
             turn = self._turns.get(item.turn_id)
-            if turn is None or turn.phase is not Phase.RUNNING or turn.stream is None:
+            if turn is None:
+                self._events.on_other(item)
+                continue
+            if turn.phase is not Phase.RUNNING or turn.stream is None:
                 continue
             verdict, fresh = turn.generated.take(item.attempt, item.offset, item.tokens)
             if verdict == "taken":

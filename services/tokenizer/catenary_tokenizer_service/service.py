@@ -8,6 +8,7 @@ from catenary_runtime.presence import AnyBeat, Listener, Peer
 from catenary_runtime.service import Service
 
 from catenary_tokenizer_service.frontends import Frontends
+from catenary_tokenizer_service.helpers import Helpers
 from catenary_tokenizer_service.ingress.commands import Commands
 from catenary_tokenizer_service.models import Models
 from catenary_tokenizer_service.settings import TokenizerSettings
@@ -24,9 +25,9 @@ class TokenizerService(Service[TokenizerSettings]):
 
     def __init__(self, settings: TokenizerSettings) -> None:
         super().__init__(settings)
-        self.models = Models(
-            self.bus, Path(settings.data_dir) / "models" / self.instance, memory_bytes=settings.turn_memory_mb << 20
-        )
+        self.helpers = Helpers()
+        cache = Path(settings.data_dir, "models", self.instance)
+        self.models = Models(self.bus, cache, self.helpers, memory_bytes=settings.turn_memory_mb << 20)
         self.directory = Directory(self.bus, self.presence)
         self.turns = Turns(self.bus, self.presence, self.models, settings)
         self.frontends = Frontends(self.turns, settings.resumable_s)
@@ -55,7 +56,7 @@ class TokenizerService(Service[TokenizerSettings]):
         subjects = self.subjects
         await self.bus.subscribe(subjects.to("turn", tokenizer=self.instance), self.commands.handle)
         await self.bus.subscribe(subjects.to("tokens", tokenizer=self.instance), self.turns.runner.frame)
-        await self.bus.subscribe(subjects.to("tool_result"), lambda msg: self.turns.calls.result(self.turns.live, msg))
+        await self.bus.subscribe(subjects.to("tool_result"), self.turns.result)
         self.spawn(self.directory.run(), "cards")
         self.spawn(self.models.run(), "models")
         self.spawn(self.turns.prepare(), "prepare")
@@ -63,7 +64,9 @@ class TokenizerService(Service[TokenizerSettings]):
 
     def beat(self) -> AnyBeat:
         """Our turns, for workers and frontends."""
-        return self.plain_beat(tails=self.turns.outbox.links.tails(), turns=self.frontends.live_turns())
+        return self.plain_beat(
+            tails=self.turns.outbox.links.tails(), turns=(*self.frontends.live_turns(), *self.turns.ahead.live())
+        )
 
     async def drain(self) -> None:
         """Let turns end; `stop` ends those that do not."""
@@ -74,6 +77,7 @@ class TokenizerService(Service[TokenizerSettings]):
         for turn in list(self.turns.live.values()):
             self.turns.hand_back(turn)
         self.turns.outbox.flush()
+        self.helpers.close()
 
     async def _tick(self) -> None:
         loop = asyncio.get_running_loop()
@@ -81,6 +85,7 @@ class TokenizerService(Service[TokenizerSettings]):
             await asyncio.sleep(self.settings.beat_s)
             self.turns.tick(loop.time())
             self.frontends.tick(loop.time())
+            self.helpers.observe()
 
     def _on_beat(self, peer: Peer) -> None:
         if peer.service == "worker":
@@ -92,6 +97,7 @@ class TokenizerService(Service[TokenizerSettings]):
         match peer.service:
             case "worker":
                 self.turns.runner.worker_down(peer)
+                self.turns.ahead.worker_down(peer.instance)
             case "router":
                 self.turns.placer.router_down(peer)
             case "frontend":
@@ -101,6 +107,7 @@ class TokenizerService(Service[TokenizerSettings]):
         match new.service:
             case "worker":
                 self.turns.runner.worker_renewed(old, new)
+                self.turns.ahead.worker_down(new.instance)
                 self.turns.runner.answer_strays(new)
             case "router":
                 self.turns.placer.router_down(old)

@@ -3,8 +3,10 @@
 import asyncio
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from catenary_protocols.bus.codec import Decoder, encode
 from catenary_protocols.bus.messages import (
@@ -17,6 +19,7 @@ from catenary_protocols.bus.messages import (
     ModelCard,
     Placement,
     PlaceTurn,
+    Retain,
     RunTurn,
     TokenFrame,
     TurnAdmitted,
@@ -26,11 +29,16 @@ from catenary_protocols.bus.messages import (
 )
 from catenary_protocols.turn_events import TurnEvent
 from catenary_runtime.bus import Bus
+from catenary_runtime.models import card_hash, hash_files, publish_model
+from catenary_runtime.testing import NatsServer, provisioned
 from nats.aio.msg import Msg
+
+from catenary_tokenizer_service.service import TokenizerService
+from catenary_tokenizer_service.settings import TokenizerSettings
 
 ROUTER, FRONTEND, TOKENIZER = "router-t", "frontend-t", "tokenizer-t"
 _any: Decoder[Message] = Decoder(
-    RunTurn | CancelTurn | PlaceTurn | EventFrame | Attach  # type: ignore[arg-type]
+    RunTurn | CancelTurn | Retain | PlaceTurn | EventFrame | Attach  # type: ignore[arg-type]
 )
 
 
@@ -167,6 +175,43 @@ class Peers:
     def _note(self, message: Message) -> None:
         self.seen.append(message)
         self.changed.set()
+
+
+@asynccontextmanager
+async def owner_among(
+    server: NatsServer, bus: Bus, directory: Path, data: Path, *, context: int = 4096
+) -> AsyncIterator[tuple[TokenizerService, Peers]]:
+    """A tokenizer that serves the model of a directory, or has refused it, with its neighbours."""
+    await provisioned(server.url, bus.subjects)
+    artifacts = hash_files(directory)
+    digest = card_hash(artifacts, 16, context)
+    card = ModelCard(model="m", card=digest, context=context, block_size=16, artifacts=artifacts, parser="hermes")
+    await publish_model(bus, card, directory)
+    peers = Peers(bus, card)
+    await peers.start()
+    settings = TokenizerSettings(
+        nats=server.url,
+        namespace=bus.subjects.namespace,
+        instance=TOKENIZER,
+        data_dir=str(data),
+        beat_s=0.05,
+        death_limit_s=0.5,
+        drain_s=0.1,
+    )
+    service = TokenizerService(settings)
+    living = asyncio.create_task(service.live())
+    beating = asyncio.create_task(peers.beats())
+    async with asyncio.timeout(30):
+        while not (  # noqa: ASYNC110  # the service has no event for "ready"; bounded above
+            (service.models.names() or service.models.why_not(digest)) and service.presence.get("router", ROUTER)
+        ):
+            await asyncio.sleep(0.01)
+    try:
+        yield service, peers
+    finally:
+        service.stopping.set()
+        await living
+        beating.cancel()
 
 
 def u32(*ids: int) -> bytes:

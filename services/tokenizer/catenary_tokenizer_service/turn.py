@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 import msgspec
-from catenary_protocols.bus.messages import Placement, TurnRequest
+from catenary_protocols.bus.messages import Placement, Retention, TurnRequest
 from catenary_protocols.conversation import Sampling
 from catenary_protocols.ids import TurnKey
 from catenary_protocols.turn_events import Usage
@@ -35,6 +35,7 @@ class Turn:
         frontend: who gets the events now.
         card: content hash of the model it was prepared for.
         prompt, stream: set once prepared.
+        retention: what its worker is told with it.
         worker: where it runs; not_on: workers that failed it.
         placing_since, running_since, ended_at: loop times.
         open_calls: keys of `mesh` calls without a result yet, with their tools.
@@ -50,6 +51,7 @@ class Turn:
     card: str
     policy: CallPolicy
     generated: Generated
+    retention: Retention
     log: EventLog = field(default_factory=EventLog)
     phase: Phase = Phase.PREPARING
     prompt: Prompt | None = None

@@ -2,6 +2,9 @@
 
 import asyncio
 import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
 
 import structlog
 from catenary_protocols.bus.messages import Placement, TurnRequest, TurnTokens
@@ -20,6 +23,7 @@ from catenary_runtime import telemetry
 from catenary_runtime.bus import Bus
 from catenary_runtime.presence import Presence
 from catenary_tokenizers.divergence import PromptWatch
+from nats.aio.msg import Msg
 
 from catenary_tokenizer_service.core.calls import policy_for, unmet
 from catenary_tokenizer_service.core.generated import TOKEN_BYTES, Generated
@@ -28,6 +32,7 @@ from catenary_tokenizer_service.egress.calls import CallPublisher
 from catenary_tokenizer_service.egress.frames import Outbox
 from catenary_tokenizer_service.egress.stream import AnswerStream, EngineFinish
 from catenary_tokenizer_service.ingress.prompts import Prompt, prepare
+from catenary_tokenizer_service.keeping import Keeping
 from catenary_tokenizer_service.metrics import (
     DIVERGED,
     ENCODE,
@@ -44,10 +49,12 @@ from catenary_tokenizer_service.models import Models, ServedModel
 from catenary_tokenizer_service.placing import Placer, PlacingEvents
 from catenary_tokenizer_service.running import MOVES_ON, Runner, RunningEvents
 from catenary_tokenizer_service.settings import TokenizerSettings
+from catenary_tokenizer_service.speculation import Speculation
 from catenary_tokenizer_service.turn import Phase, Turn
 
 log = structlog.get_logger()
 MB = 1 << 20
+Work = Callable[[], Coroutine[Any, Any, None]]
 UNCONFIRMED_S = 10.0
 """How long an ended turn's log waits for a frontend that neither confirms nor dies."""
 
@@ -60,7 +67,10 @@ class Turns:
         self.outbox = Outbox(bus, presence)
         self.calls = CallPublisher(bus, self.outbox, settings.tool_deadline_s, self._called_before)
         self.placer = Placer(bus, presence, PlacingEvents(self._queued, self._placed, self.fail), settings.no_router_s)
-        self.runner = Runner(bus, presence, self.live, RunningEvents(self._tokens, self.move, self.fail))
+        self.keeping = Keeping(bus)
+        self.ahead = Speculation(bus, presence, models, self.later)
+        events = RunningEvents(self._tokens, self.move, self.fail, self.ahead.tokens)
+        self.runner = Runner(bus, presence, self.live, events)
         self.beat_s = settings.beat_s
         self.idle = asyncio.Event()
         """Set while no turn is live."""
@@ -68,7 +78,7 @@ class Turns:
         self._models = models
         self._settings = settings
         self._prompts = PromptWatch(settings.prompt_watch_mb * MB)
-        self._preparing: asyncio.Queue[tuple[Turn, ServedModel]] = asyncio.Queue()
+        self._later: asyncio.Queue[Work] = asyncio.Queue()
 
     # --- in -----------------------------------------------------------------------------------------------------
 
@@ -88,25 +98,39 @@ class Turns:
                 choices=request.choices,
             ),
             generated=Generated(attempt=request.turn.attempt),
+            retention=self.keeping.begun(request),
         )
+        self.ahead.begun(turn)
         self.idle.clear()
-        self._preparing.put_nowait((turn, model))
+        self.later(partial(self._prepare, turn, model))
         return turn
 
-    async def prepare(self) -> None:
-        """Make prompts one after the other, letting the loop breathe between, until cancelled."""
-        while True:
-            turn, model = await self._preparing.get()
-            if turn.phase is Phase.PREPARING:
-                try:
-                    self._prepare(turn, model)
-                except CatenaryError as error:
-                    self.fail(turn, error.info)
-            await asyncio.sleep(0)
+    def later(self, work: Work) -> None:
+        """Do this when the loop gets to it."""
+        self._later.put_nowait(work)
 
-    def _prepare(self, turn: Turn, model: ServedModel) -> None:
+    async def prepare(self) -> None:
+        """Make prompts, until cancelled: the loop breathes after each, and none waits for another's helper."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                work = await self._later.get()
+                tasks.create_task(work())
+                await asyncio.sleep(0)
+
+    async def _prepare(self, turn: Turn, model: ServedModel) -> None:
+        if turn.phase is not Phase.PREPARING:
+            return
+        try:
+            prompt = await prepare(model, turn.request)
+        except CatenaryError as error:
+            self.fail(turn, error.info)
+        else:
+            if turn.phase is Phase.PREPARING:
+                self._prepared(turn, model, prompt)
+
+    def _prepared(self, turn: Turn, model: ServedModel, prompt: Prompt) -> None:
         request = turn.request
-        prompt = turn.prompt = prepare(model, request)
+        turn.prompt = prompt
         parent = telemetry.extract(turn.trace)
         telemetry.record("render", parent, prompt.began, prompt.rendered)
         telemetry.record("encode", parent, prompt.rendered, prompt.encoded)
@@ -161,6 +185,7 @@ class Turns:
         turn.placement = placement
         turn.worker = placement.worker
         turn.worker_incarnation = placement.worker_incarnation
+        self.keeping.placed(turn)
         if events := self._accepted(turn):
             self.outbox.add(turn, events)
         self.runner.run(turn, self._models)
@@ -232,6 +257,10 @@ class Turns:
         else:
             self.fail(turn, error)
 
+    def result(self, msg: Msg) -> None:
+        """A tool's result on the bus."""
+        self.ahead.result(self.calls.result(self.live, msg))
+
     # --- the end ------------------------------------------------------------------------------------------------
 
     def _finish(self, turn: Turn, events: list[TurnEvent], finish: EngineFinish) -> None:
@@ -248,6 +277,7 @@ class Turns:
         end = Finished(reason=reason, usage=turn.usage(), stop=stream.stop, choice=turn.request.choice)
         self._emit(turn, [*events, end])
         self._remember(turn, stream)
+        self.ahead.ended(turn, self.keeping.ended(turn, reason, stream.called))
         self._ended(turn, reason)
 
     def _tell_if_odd(self, turn: Turn, stream: AnswerStream, reason: str) -> None:
@@ -277,6 +307,7 @@ class Turns:
         if turn.published and error.retry:
             error = ErrorInfo(code=error.code, message=error.message, field=error.field, retry=False)
         self._stop_work(turn, error.code)
+        self.ahead.dropped(turn)
         self.outbox.add(turn, [Failed(error=error, usage=turn.usage())])
         self._ended(turn, error.code)
 
@@ -285,6 +316,7 @@ class Turns:
         if turn.phase is Phase.ENDED:
             return
         self._stop_work(turn, reason)
+        self.ahead.dropped(turn)
         self.calls.cancel(turn, reason)
         self.outbox.add(turn, [Finished(reason="cancelled", usage=turn.usage(), choice=turn.request.choice)])
         self._ended(turn, "cancelled")
@@ -336,6 +368,7 @@ class Turns:
         self.placer.tick(now)
         self.runner.tick(now)
         self.calls.tick(now)
+        self.ahead.tick(now)
         wall = time.time()
         size = 0
         for turn in list(self.live.values()):

@@ -127,21 +127,21 @@ def test_one_call_only_ends_at_the_first_call() -> None:
     assert one.reason("cancelled") == "tool_calls"
 
 
-def test_prompt_is_hashed_and_bounded_by_the_context() -> None:
+async def test_prompt_is_hashed_and_bounded_by_the_context() -> None:
     conversation = Conversation(messages=(UserMessage(parts=(TextPart(text="word " * 200),)),), tools=(TOOL,))
-    prompt = prepare(model(), request(conversation))
+    prompt = await prepare(model(), request(conversation))
     assert len(prompt.hashes) // 8 == prompt.tokens // 16
     assert prompt.max_tokens == 4096 - prompt.tokens
     with pytest.raises(RequestError) as caught:
-        prepare(model(), request(conversation, max_tokens=4096))
+        await prepare(model(), request(conversation, max_tokens=4096))
     assert (caught.value.code, caught.value.field) == ("context_length_exceeded", "max_tokens")
     assert caught.value.numbers == {"prompt": prompt.tokens, "completion": 4096, "context": 4096}
 
 
-def test_salt_changes_every_hash() -> None:
+async def test_salt_changes_every_hash() -> None:
     conversation = Conversation(messages=(UserMessage(parts=(TextPart(text="word " * 50),)),))
-    plain = prepare(model(), request(conversation))
-    salted = prepare(model(), request(conversation, salt="tenant"))
+    plain = await prepare(model(), request(conversation))
+    salted = await prepare(model(), request(conversation, salt="tenant"))
     assert plain.ids == salted.ids
     assert plain.hashes[:8] != salted.hashes[:8]
 
@@ -165,10 +165,10 @@ def test_what_the_template_left_behind_is_seen(tail: str, left: str) -> None:
     assert thinking_of("words " + tail, ("<think>", "</think>")) == left
 
 
-def test_a_prompt_of_ones_own_is_not_rendered_and_its_answer_not_parsed() -> None:
-    prompt = prepare(model(), request(Conversation(messages=(), text="<|im_start|>user\nhi")))
+async def test_a_prompt_of_ones_own_is_not_rendered_and_its_answer_not_parsed() -> None:
+    prompt = await prepare(model(), request(Conversation(messages=(), text="<|im_start|>user\nhi")))
     assert model().tokenizer.decode(prompt.ids) == "<|im_start|>user\nhi"
-    given = prepare(model(), request(Conversation(messages=(), ids=prompt.ids)))
+    given = await prepare(model(), request(Conversation(messages=(), ids=prompt.ids)))
     assert given.ids == prompt.ids
     events, one = run(ids_of(ANSWER), [3, 9], plain=True)
     assert events == [("TextDelta", ANSWER)]
@@ -181,37 +181,37 @@ def test_a_choice_says_which_it_is() -> None:
     assert {event.choice for event in events if hasattr(event, "choice")} == {2}
 
 
-def test_a_conversation_that_may_be_shortened_loses_its_oldest_questions() -> None:
+async def test_a_conversation_that_may_be_shortened_loses_its_oldest_questions() -> None:
     texts = [f"question {number} " + "word " * 400 for number in range(20)]
     long = asking(*texts)
     with pytest.raises(RequestError):
-        prepare(model(), request(long, max_tokens=100))
-    prompt = prepare(model(), request(long, max_tokens=100, truncate=True))
+        await prepare(model(), request(long, max_tokens=100))
+    prompt = await prepare(model(), request(long, max_tokens=100, truncate=True))
     text = model().tokenizer.decode(prompt.ids)
     assert prompt.tokens + 100 <= 4096
     assert "question 19 " in text
     assert "question 0 " not in text
     one_more = asking(*texts[-text.count("question") - 1 :])
     with pytest.raises(RequestError):
-        prepare(model(), request(one_more, max_tokens=100))
+        await prepare(model(), request(one_more, max_tokens=100))
 
 
-def test_what_must_be_called_guides_the_engine() -> None:
+async def test_what_must_be_called_guides_the_engine() -> None:
     free = asking("?", tools=(TOOL,))
     required = asking("?", tools=(TOOL,), tool_choice=ToolChoice(mode="required"))
     named = asking("?", tools=(TOOL, Tool(name="b")), tool_choice=ToolChoice(mode="named", name="b"))
-    assert prepare(model(), request(free)).guide == ""
-    assert "get_weather" in prepare(model(), request(required)).guide
-    guide = prepare(model(), request(named)).guide
+    assert (await prepare(model(), request(free))).guide == ""
+    assert "get_weather" in (await prepare(model(), request(required))).guide
+    guide = (await prepare(model(), request(named))).guide
     assert '"b' in guide.replace("\\", "")
     assert "get_weather" not in guide
 
 
-def test_a_schema_of_the_answer_guides_the_engine_where_no_call_may_come_first() -> None:
+async def test_a_schema_of_the_answer_guides_the_engine_where_no_call_may_come_first() -> None:
     schema = '{"type":"object","properties":{"h":{"type":"number"}}}'
-    tag = json.loads(prepare(model(), request(asking("?"), answer_schema=schema)).guide)
+    tag = json.loads((await prepare(model(), request(asking("?"), answer_schema=schema))).guide)
     assert tag["format"]["json_schema"] == json.loads(schema)
-    assert prepare(model(), request(asking("?", tools=(TOOL,)), answer_schema=schema)).guide == ""
+    assert (await prepare(model(), request(asking("?", tools=(TOOL,)), answer_schema=schema))).guide == ""
 
 
 def test_a_call_that_had_to_come_and_did_not_is_told() -> None:

@@ -16,7 +16,6 @@ from catenary_protocols.bus.messages import (
     CancelTurn,
     CountTokens,
     LiveTurn,
-    ModelCard,
     PlaceQueued,
     PlaceTurn,
     Refused,
@@ -25,7 +24,6 @@ from catenary_protocols.bus.messages import (
     TurnRequest,
     TurnTaken,
 )
-from catenary_protocols.bus.subjects import Subjects
 from catenary_protocols.bus.tool_plane import ToolCall, ToolResult
 from catenary_protocols.conversation import Conversation, Sampling, TextPart, Tool, UserMessage
 from catenary_protocols.errors import ErrorInfo
@@ -41,12 +39,10 @@ from catenary_protocols.turn_events import (
     ToolResulted,
 )
 from catenary_runtime.bus import Bus
-from catenary_runtime.models import card_hash, hash_files, publish_model
-from catenary_runtime.testing import NatsServer, provisioned
+from catenary_runtime.models import publish_model
+from catenary_runtime.testing import NatsServer
 from catenary_tokenizer_service import running
-from catenary_tokenizer_service.service import TokenizerService
-from catenary_tokenizer_service.settings import TokenizerSettings
-from catenary_tokenizer_service.testing import FRONTEND, ROUTER, TOKENIZER, Peers
+from catenary_tokenizer_service.testing import FRONTEND, ROUTER, TOKENIZER, Peers, owner_among
 from catenary_tokenizers import ModelTokenizer, embedded_path, load
 from nats.aio.msg import Msg
 from prometheus_client import REGISTRY
@@ -65,36 +61,9 @@ def tokenizer() -> ModelTokenizer:
 
 
 @pytest.fixture
-async def peers(nats_server: NatsServer, bus: Bus, subjects: Subjects, tmp_path: Path) -> AsyncIterator[Peers]:
-    await provisioned(nats_server.url, subjects)
-    artifacts = hash_files(embedded_path())
-    card = ModelCard(
-        model="m", card=card_hash(artifacts, 16), context=4096, block_size=16, artifacts=artifacts, parser="hermes"
-    )
-    await publish_model(bus, card, embedded_path())
-    peers = Peers(bus, card)
-    await peers.start()
-    settings = TokenizerSettings(
-        nats=nats_server.url,
-        namespace=subjects.namespace,
-        instance=TOKENIZER,
-        data_dir=str(tmp_path),
-        beat_s=0.05,
-        death_limit_s=0.5,
-        drain_s=0.1,
-    )
-    service = TokenizerService(settings)
-    living = asyncio.create_task(service.live())
-    beating = asyncio.create_task(peers.beats())
-    async with asyncio.timeout(10):
-        while not (  # noqa: ASYNC110  # the service has no event for "ready"; bounded above
-            service.models.names() and service.presence.get("router", ROUTER)
-        ):
-            await asyncio.sleep(0.01)
-    yield peers
-    service.stopping.set()
-    await living
-    beating.cancel()
+async def peers(nats_server: NatsServer, bus: Bus, tmp_path: Path) -> AsyncIterator[Peers]:
+    async with owner_among(nats_server, bus, embedded_path(), tmp_path) as (_, peers):
+        yield peers
 
 
 def request(peers: Peers, text: str = "hello", **more: object) -> TurnRequest:

@@ -9,6 +9,7 @@ from catenary_protocols.bus.messages import ModelCard
 from catenary_protocols.errors import RequestError
 from catenary_runtime.models import card_hash, hash_files
 from catenary_tokenizers import ModelDirectoryError, ModelTokenizer, embedded_path, load, unpack_gguf
+from catenary_tokenizers.template import Unrendered
 
 from catenary_worker.engines.base import EngineInfo
 from catenary_worker.settings import WorkerSettings
@@ -59,7 +60,7 @@ def open_model(settings: WorkerSettings) -> Model:
     try:
         if file is not None:
             unpack_gguf(file, directory)
-        tokenizer = load(directory)
+        tokenizer = load(directory, sandbox=Unrendered)
     except ModelDirectoryError as error:
         raise RequestError(f"model_path: {error}", code="invalid_value", field="model_path") from error
     parser, reasoning = _formats(settings, tokenizer)

@@ -21,7 +21,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from catenary_tokenizers.errors import PromptError, TemplateLimitError
 from catenary_tokenizers.safety import Constant
 
-__all__ = ["Engine", "Jinja2Engine", "MiniJinjaEngine", "to_json"]
+__all__ = ["Engine", "Jinja2Engine", "MiniJinjaEngine", "Unrendered", "to_json"]
 
 FUEL = 20_000_000  # steps, about a second; an agent's 200 messages take 20,000 to 270,000, by template
 _NAME = "chat_template"
@@ -40,6 +40,17 @@ class Engine(Protocol):
             TemplateLimitError: too many steps.
         """
         ...
+
+
+class Unrendered:
+    """In the place of the sandbox for those who load a model and render nothing: no template's code is run at all."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+    def render(self, context: Mapping[str, object], now: datetime | None) -> str:
+        """See `Engine.render`; refuses."""
+        raise PromptError(f"{len(context)} variables for a template that was loaded without an engine, at {now}")
 
 
 class _RefusedError(Exception):

@@ -4,8 +4,7 @@ What goes is all before some user message but the instructions: a question, its 
 together, so that no result is left without its call. The last question stays.
 """
 
-from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Generator
 
 import msgspec
 from catenary_protocols.conversation import Conversation, SystemMessage, UserMessage
@@ -25,10 +24,17 @@ def without_oldest(conversation: Conversation, count: int) -> Conversation:
     return msgspec.structs.replace(conversation, messages=kept + messages[start:])
 
 
-def shortened(conversation: Conversation, fits: Callable[[Conversation], bool]) -> Conversation:
-    """The longest such conversation that fits; its last question alone, when none does."""
+def shortened(conversation: Conversation) -> Generator[Conversation, bool, Conversation]:
+    """The longest such conversation that fits; its last question alone, when none does.
+
+    Yields those to try, and wants to be sent whether they fit.
+    """
     most = questions(conversation) - 1
     if most < 1:
         return conversation
-    count = bisect_left(range(1, most), True, key=lambda gone: fits(without_oldest(conversation, gone))) + 1
-    return without_oldest(conversation, count)
+    least = 1
+    while least < most:
+        middle = (least + most) // 2
+        fits = yield without_oldest(conversation, middle)
+        least, most = (least, middle) if fits else (middle + 1, most)
+    return without_oldest(conversation, least)

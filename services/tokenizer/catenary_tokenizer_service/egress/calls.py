@@ -133,14 +133,15 @@ class CallPublisher:
             )
         turn.open_calls.clear()
 
-    def result(self, turns: dict[str, Turn], msg: Msg) -> None:
-        """A result on the bus: an event of its turn while that streams."""
+    def result(self, turns: dict[str, Turn], msg: Msg) -> ToolResult:
+        """A result on the bus, read: an event of its turn while that streams."""
         result = _result(msg.data)
         turn = turns.get(turn_of_call(result.key))
         if turn is None or turn.open_calls.pop(result.key, None) is None or result.late:
-            return
+            return result
         if turn.phase is not Phase.ENDED:
             failed = result.error is not None
             output = result.output or (result.error.message if result.error else "")
             event = ToolResulted(key=result.key, name=result.tool, output=output, is_error=failed)
             self._outbox.add(turn, [event])
+        return result

@@ -1,6 +1,7 @@
 """`turn.<tokenizer>`: what frontends ask of us. Each command is answered on its reply subject."""
 
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 from catenary_protocols.bus.codec import Decoder, encode
@@ -68,7 +69,7 @@ class Commands:
             case Attach():
                 self._attach(command, msg)
             case CountTokens():
-                self._once_loaded(command, lambda: self._answer(msg, self._count(command)))
+                self._once_loaded(command, lambda: self._turns.later(partial(self._count, msg, command)))
             case Detokenize():
                 self._once_loaded(command, lambda: self._answer(msg, self._text(command)))
 
@@ -96,7 +97,7 @@ class Commands:
             )
         try:
             model = self._model(request.model)
-        except RequestError as error:
+        except CatenaryError as error:
             return self._refuse(request.turn, error.info)
         trace = {name: headers[name] for name in TRACE_HEADERS if name in headers}
         self._turns.accept(request, model, trace)
@@ -110,6 +111,8 @@ class Commands:
         card = self._directory.current(name)
         model = self._models.get(card.card) if card else None
         if model is None:
+            if card and (why := self._models.why_not(card.card)):
+                raise CatenaryError(f"model {name!r} cannot be served: {why}", field="model")
             code = "model_not_ready" if card else "model_not_found"
             raise RequestError(f"model {name!r} is not served here", code=code, field="model", retry_after=1.0)
         return model
@@ -134,12 +137,13 @@ class Commands:
         self._answer(msg, Attached(turn=turn.key, tokenizer=self._presence.instance, last=turn.log.last))
         self._turns.outbox.again(turn, command.after)
 
-    def _count(self, command: CountTokens) -> Message:
+    async def _count(self, msg: Msg, command: CountTokens) -> None:
         try:
-            ids = encode_prompt(self._model(command.model), command.conversation).ids
+            ids = (await encode_prompt(self._model(command.model), command.conversation)).ids
         except CatenaryError as error:
-            return Refused(error=error.info)
-        return TokenCount(tokens=len(ids) // TOKEN_BYTES, ids=ids if command.ids else b"")
+            self._answer(msg, Refused(error=error.info))
+        else:
+            self._answer(msg, TokenCount(tokens=len(ids) // TOKEN_BYTES, ids=ids if command.ids else b""))
 
     def _text(self, command: Detokenize) -> Message:
         try:

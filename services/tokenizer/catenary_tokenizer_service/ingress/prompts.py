@@ -2,13 +2,15 @@
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from catenary_protocols.bus.messages import TurnRequest
 from catenary_protocols.conversation import Conversation
 from catenary_protocols.errors import RequestError
-from catenary_tokenizers import PromptError, TemplateLimitError, block_hashes, scope_of
+from catenary_tokenizers import PromptError, Rendered, TemplateLimitError, block_hashes, scope_of
 from catenary_tokenizers.divergence import SeenPrompt, seen_prompt
 
 from catenary_tokenizer_service.core.guide import Thinking, guide_of
@@ -18,6 +20,8 @@ from catenary_tokenizer_service.ingress.shape import chat_messages, chat_tools
 from catenary_tokenizer_service.models import ServedModel
 
 TOKEN_BYTES = 4
+LONG_SEGMENT = 64 << 10
+"""Characters; shorter ones are encoded within a few milliseconds, sooner than another process answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,7 @@ class Encoded:
         return len(self.ids) // TOKEN_BYTES
 
 
-def prepare(model: ServedModel, request: TurnRequest) -> Prompt:
+async def prepare(model: ServedModel, request: TurnRequest) -> Prompt:
     """The prompt of a request; raises `RequestError`."""
     began = time.time()
     conversation, wanted = request.conversation, request.sampling.max_tokens
@@ -85,12 +89,10 @@ def prepare(model: ServedModel, request: TurnRequest) -> Prompt:
         raise RequestError("this model's engine tells no log probabilities", code="unsupported", field="logprobs")
     salt = salt_with(images_of(conversation, seen=model.card.images), request.salt)
     scope = scope_of(tenant=request.tenant, salt=salt, model=model.card.card, template=model.tokenizer.chat_template)
-    one = encode(model, conversation, scope)
+    one = await encode(model, conversation, scope)
     if request.truncate and not fits_context(one.tokens, wanted, model.card.context):
-        conversation = shortened(
-            conversation, lambda shorter: fits_context(encode(model, shorter).tokens, wanted, model.card.context)
-        )
-        one = encode(model, conversation, scope)
+        conversation = await _shortened(model, conversation, wanted)
+        one = await encode(model, conversation, scope)
     encoded = time.time()
     thinking = thinking_of(one.text, model.thinking_markers)
     return Prompt(
@@ -109,17 +111,19 @@ def prepare(model: ServedModel, request: TurnRequest) -> Prompt:
     )
 
 
-def encode(model: ServedModel, conversation: Conversation, scope: bytes = b"") -> Encoded:
+async def encode(model: ServedModel, conversation: Conversation, scope: bytes = b"") -> Encoded:
     """A conversation as ids, with what was generated under `scope` spliced in; raises `RequestError`."""
     if conversation.plain:
-        return _given(model, conversation)
+        return await _given(model, conversation)
     options: dict[str, object] = json.loads(conversation.template) if conversation.template else {}
     if conversation.thinking is not None:
         options.setdefault("enable_thinking", conversation.thinking)
     images_of(conversation, seen=model.card.images)  # refuses what the model cannot take
     messages, tools = chat_messages(conversation), chat_tools(conversation)
     try:
-        rendered = model.tokenizer.render(messages, tools, now=datetime.now().astimezone(), **options)
+        rendered = await _rendered(
+            model, partial(model.tokenizer.render, messages, tools, now=datetime.now().astimezone(), **options)
+        )
     except (PromptError, TemplateLimitError) as error:
         raise RequestError(
             f"the model's chat template refuses this conversation: {error}", code="template_refused", field="messages"
@@ -127,16 +131,49 @@ def encode(model: ServedModel, conversation: Conversation, scope: bytes = b"") -
     except TypeError as error:  # an option with the name of one of the renderer's own arguments
         raise RequestError(f"chat template options: {error}", field="chat_template_kwargs") from error
     rendered_at = time.time()
+    await _warm(model, rendered)
     ids = model.tokenizer.encode_prompt(rendered, model.memory if scope else None, scope)
     return Encoded(rendered.text, ids, seen_prompt(ids, messages, tools), rendered_at)
 
 
-def _given(model: ServedModel, conversation: Conversation) -> Encoded:
+async def _given(model: ServedModel, conversation: Conversation) -> Encoded:
     """A prompt that is not rendered: as text, in which control tokens are spelled out, or as ids."""
-    tokenizer = model.tokenizer
-    ids = conversation.ids or tokenizer.encode(conversation.text, special=True, begin=True)
-    text = conversation.text or tokenizer.decode(ids)
+    tokenizer, ids, text = model.tokenizer, conversation.ids, conversation.text
+    if ids:
+        text = text or tokenizer.decode(ids)
+    else:
+        rendered = tokenizer.spelled(text)
+        await _warm(model, rendered)
+        ids = tokenizer.begin + tokenizer.encode_prompt(rendered)
     return Encoded(text, ids, seen_prompt(ids, (), ()), time.time())
+
+
+async def _rendered(model: ServedModel, render: Callable[[], Rendered]) -> Rendered:
+    """A prompt; beside the loop where its template has no bounds of its own."""
+    if model.needs_process and model.helpers is not None:
+        return await model.helpers.in_turn(render)
+    return render()
+
+
+async def _warm(model: ServedModel, rendered: Rendered) -> None:
+    """Have the long new segments encoded beside the loop, so that other turns' tokens do not wait for them."""
+    if model.helpers is None:
+        return
+    for segment in model.tokenizer.cold_segments(rendered, LONG_SEGMENT):
+        model.tokenizer.keep_segment(segment, await model.helpers.encode(model.directory, segment))
+
+
+async def _shortened(model: ServedModel, conversation: Conversation, wanted: int | None) -> Conversation:
+    """The conversation with as few messages less as it takes to fit the context."""
+    tries = shortened(conversation)
+    try:
+        shorter = next(tries)
+        while True:
+            tokens = (await encode(model, shorter)).tokens
+            shorter = tries.send(fits_context(tokens, wanted, model.card.context))
+    except StopIteration as end:
+        found: Conversation = end.value
+        return found
 
 
 def fits_context(tokens: int, max_tokens: int | None, context: int) -> bool:
