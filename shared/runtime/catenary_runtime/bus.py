@@ -55,9 +55,11 @@ class Ask:
 
 
 class Bus:
-    """See the module. `instance` names the connection and its inbox."""
+    """See the module. `instance` names the connection, and its inbox unless `inbox` does."""
 
-    def __init__(self, url: str, subjects: Subjects, instance: str, *, death_limit: float = 1.5) -> None:
+    def __init__(
+        self, url: str, subjects: Subjects, instance: str, *, death_limit: float = 1.5, inbox: str = ""
+    ) -> None:
         self.subjects = subjects
         self.instance = instance
         self.death_limit = death_limit
@@ -73,7 +75,7 @@ class Bus:
         self._held_bytes = 0
         self._asks: dict[str, Ask] = {}
         self._numbers = count(1)
-        self._inbox = f"_INBOX.{instance}"
+        self._inbox = inbox or f"_INBOX.{instance}"
         self._loop = asyncio.get_running_loop()
         self._js: JetStreamContext | None = None
         self._refused = ""

@@ -19,6 +19,7 @@ import nats.micro
 import structlog
 import uvloop
 from catenary_protocols.bus.messages import Beat
+from catenary_protocols.bus.permissions import inbox
 from catenary_protocols.bus.subjects import Subjects
 from catenary_protocols.errors import CatenaryError
 
@@ -55,7 +56,13 @@ class Service(Generic[S]):
         self.subjects = Subjects(settings.namespace)
         self.version = version(self.package)
         self.stopping = asyncio.Event()
-        self.bus = Bus(settings.nats, self.subjects, self.instance, death_limit=settings.death_limit_s)
+        self.bus = Bus(
+            settings.nats,
+            self.subjects,
+            self.instance,
+            death_limit=settings.death_limit_s,
+            inbox=inbox(self.name, self.instance),
+        )
         self.presence = Presence(
             self.bus,
             self.name,

@@ -12,7 +12,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +36,8 @@ def nats_binary() -> str:
 class NatsServer:
     """A nats-server with JetStream, on loopback, with its own credentials.
 
-    `restart` keeps port and store; `monitor` is the URL where it tells of itself.
+    `restart` keeps port and store; `monitor` is the URL where it tells of itself; `more` is further configuration,
+    of which `accounts` take the place of its one user.
     """
 
     directory: Path
@@ -45,25 +46,33 @@ class NatsServer:
     max_payload: str = "8MB"
     password: str = field(default_factory=lambda: secrets.token_hex(8))
     monitor: str = ""
+    more: Mapping[str, object] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
         """With credentials."""
-        return f"nats://{self.user}:{self.password}@127.0.0.1:{self.port}"
+        return self.url_of(self.user, self.password)
+
+    def url_of(self, user: str, password: str) -> str:
+        """With somebody's credentials."""
+        return f"nats://{user}:{password}@127.0.0.1:{self.port}"
 
     def start(self) -> None:
         """Start and wait until it listens."""
         self.directory.mkdir(parents=True, exist_ok=True)
         config = self.directory / "nats.conf"
+        more = {"authorization": {"user": self.user, "password": self.password}, **self.more}
+        if "accounts" in more:
+            del more["authorization"]
         config.write_text(
             f'listen: "127.0.0.1:{self.port or -1}"\n'
             'http: "127.0.0.1:-1"\n'
             f'server_name: "test"\n'
             f"max_payload: {self.max_payload}\n"
             f'jetstream {{ store_dir: "{self.directory}/js", max_file_store: 1TB }}\n'
-            f'authorization {{ user: "{self.user}", password: "{self.password}" }}\n'
             f'ports_file_dir: "{self.directory}"\n'
+            + "".join(f"{name}: {json.dumps(value)}\n" for name, value in more.items())
         )
         log = (self.directory / "nats.log").open("ab")
         self.process = subprocess.Popen([nats_binary(), "-c", str(config)], stdout=log, stderr=log)  # noqa: S603

@@ -1,7 +1,8 @@
 """Who may publish and subscribe what: least rights for each role, from the same channels the code uses.
 
 A channel gives its senders publish and its receivers subscribe. Beside that a role has what its use of JetStream
-needs, an inbox for answers, and, if it is asked, the right to answer.
+needs, an inbox that nobody else hears, and, if it is asked, the right to answer. Executors have an account of their own
+for each tool; `accounts.py` makes one.
 """
 
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from catenary_protocols.bus.subjects import CHANNELS, SERVICES, Channel, Role, S
 
 ROLES: tuple[Role, ...] = (*SERVICES, "executor", "approver", "operator", "test")
 INBOX = "_INBOX.>"
+PLACEHOLDER = "TOOL"
+"""Stands for a tool's name in the matrix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +28,30 @@ class Rights:
     answers: bool
 
 
+def inbox(role: str, instance: str) -> str:
+    """Prefix of the subjects on which an instance of a role is answered."""
+    return f"_INBOX.{role}.{instance}"
+
+
+def executor_rights(subjects: Subjects, tool: str) -> Rights:
+    """Of a tool's executors, in the account of that tool: take its calls, publish their results, hear of cancels."""
+    consumer = f"{subjects.tool_stream}.{subjects.executor_consumer(tool)}"
+    publish = (
+        subjects.to("tool_result", tool=tool),
+        f"$JS.API.CONSUMER.MSG.NEXT.{consumer}",
+        f"$JS.ACK.{consumer}.>",
+    )
+    return Rights(publish, (INBOX, subjects.to("tool_cancel", tool=tool)), answers=False)
+
+
 def rights(role: Role, subjects: Subjects) -> Rights:
     """Of one role in one namespace."""
+    if role == "executor":
+        return executor_rights(subjects, PLACEHOLDER)
     sends = [channel for channel in CHANNELS.values() if role in channel.senders]
     hears = [channel for channel in CHANNELS.values() if role in channel.receivers]
     publish = [*(_sent(channel, role, subjects) for channel in sends), *_jetstream(role, subjects)]
-    subscribe = [INBOX, *(subjects.to(channel.name) for channel in hears)]
+    subscribe = [INBOX if role == "operator" else inbox(role, ">"), *(subjects.to(channel.name) for channel in hears)]
     if role in SERVICES:
         subscribe.append("$SRV.>")
     if role == "tool-dispatch":
@@ -39,7 +60,7 @@ def rights(role: Role, subjects: Subjects) -> Rights:
         publish.append("$SRV.>")
         subscribe.append(subjects.everything())
     answers = role in SERVICES or any(channel.kind == "request" for channel in hears)
-    return Rights(tuple(publish), tuple(subscribe), answers)
+    return Rights(tuple(dict.fromkeys(publish)), tuple(subscribe), answers)
 
 
 def _sent(channel: Channel, role: Role, subjects: Subjects) -> str:
@@ -71,8 +92,6 @@ def _jetstream(role: Role, subjects: Subjects) -> list[str]:
                 f"$JS.API.CONSUMER.NAMES.{subjects.tool_stream}",
                 f"$JS.API.CONSUMER.LIST.{subjects.tool_stream}",
             ]
-        case "executor":
-            return _pull(subjects)
         case "operator":
             return ["$JS.API.>"]
         case _:
@@ -110,7 +129,9 @@ def matrix(subjects: Subjects) -> str:
         "# Permissions",
         "",
         "What each role may publish and subscribe. `answers`: it may publish to the reply subject of what it receives",
-        "(`allow_responses`). `catenary up` gives its broker one user per service with exactly these rights.",
+        "(`allow_responses`). `catenary up` gives its broker one user per service with exactly these rights, and",
+        "`catenary nats-permissions` prints them for a broker of your own ([how](../how-to/secure-the-broker.md)).",
+        f"Executors have one account per tool; `{PLACEHOLDER}` stands for its name.",
         "",
     ]
     for role in ROLES:
