@@ -14,13 +14,17 @@ from catenary_protocols.errors import CatenaryError
 COMMANDS = {
     "up": "up",
     "demo": "demo",
+    "chat": "chat",
+    "top": "top",
+    "trace": "trace",
+    "why": "why",
+    "doctor": "doctor",
     "provision": "provisioning",
     "services": "services",
     "config": "config",
     "keys": "keys",
     "nats-permissions": "nats_permissions",
     "simulate": "simulate",
-    "why": "why",
 }
 FAILED, MISUSED, KILLED = 1, 2, 130
 

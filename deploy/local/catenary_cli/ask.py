@@ -2,11 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 import msgspec
+from catenary_protocols.errors import TransportError
 
 LINE_LIMIT = 16 * 1024 * 1024
 
@@ -52,18 +54,50 @@ class Answer:
 
 
 @asynccontextmanager
-async def post(base: str, path: str, request: object) -> AsyncIterator[Answer]:
-    """Send a JSON body to `base` (`http://host:port`); the connection closes at the end of the block."""
-    host, _, port = base.removeprefix("http://").partition(":")
-    reader, writer = await asyncio.open_connection(host, int(port), limit=LINE_LIMIT)
+async def post(base: str, path: str, request: object, key: str = "") -> AsyncIterator[Answer]:
+    """Send a JSON body to `base` (`http://host:port`) with an API key; the connection closes at the end of the block.
+
+    Raises `TransportError` when nobody is there, or leaves in the middle.
+    """
+    async with _exchange("POST", base, path, msgspec.json.encode(request), key) as answer:
+        yield answer
+
+
+async def get(base: str, path: str, key: str = "", accept: Collection[int] = (200,)) -> bytes:
+    """The body of what is there; raises `TransportError` for another status than those."""
+    async with _exchange("GET", base, path, b"", key) as answer:
+        body = await answer.body()
+    if answer.status not in accept:
+        raise TransportError(f"{base}{path} answers {answer.status}: {told(body)}")
+    return body
+
+
+def told(body: bytes) -> str:
+    """The message of an error body of any of the APIs, else the body as it is."""
     try:
-        body = msgspec.json.encode(request)
-        head = (
-            f"POST {path} HTTP/1.1",
-            f"Host: {host}",
-            "Content-Type: application/json",
-            f"Content-Length: {len(body)}",
+        return str(msgspec.json.decode(body)["error"]["message"])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return body.decode(errors="replace")
+
+
+@asynccontextmanager
+async def _exchange(method: str, base: str, path: str, body: bytes, key: str) -> AsyncIterator[Answer]:
+    url = urlsplit(base)
+    secure = url.scheme == "https"
+    try:
+        reader, writer = await asyncio.open_connection(
+            url.hostname, url.port or (443 if secure else 80), limit=LINE_LIMIT, ssl=secure or None
         )
+    except OSError as error:
+        raise TransportError(f"no mesh answers at {base}: {error.strerror or error}") from error
+    head = [
+        f"{method} {path} HTTP/1.1",
+        f"Host: {url.netloc}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        *([f"Authorization: Bearer {key}"] if key else []),
+    ]
+    try:
         writer.write("\r\n".join([*head, "", ""]).encode() + body)
         status = int((await reader.readline()).split()[1])
         headers: dict[str, str] = {}
@@ -71,5 +105,7 @@ async def post(base: str, path: str, request: object) -> AsyncIterator[Answer]:
             name, _, value = line.decode("latin-1").partition(":")
             headers[name.lower()] = value.strip()
         yield Answer(status, headers, reader)
+    except (OSError, asyncio.IncompleteReadError, IndexError) as error:
+        raise TransportError(f"{base} left in the middle of its answer") from error
     finally:
         writer.close()

@@ -6,6 +6,7 @@ import json
 
 import msgspec
 from catenary_runtime.bus import connect_once
+from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
 from catenary_cli.mesh import broker_of
@@ -15,6 +16,7 @@ from catenary_cli.welcome import columns
 ABOUT = "List the services on the bus."
 EXAMPLE = "catenary services --output json"
 EVERYONE = "$SRV.INFO"
+WAIT_S = 0.5
 HEADER = ("service", "instance", "version", "namespace")
 
 
@@ -35,7 +37,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nats", default="", help="broker URL (env CATENARY_NATS; default: the mesh that runs here)")
     parser.add_argument("--data-dir", default="", help="data directory of the mesh that runs here (default .data)")
     parser.add_argument(
-        "--wait-s", type=float, default=0.5, help="seconds of silence after which all have answered (0.5)"
+        "--wait-s", type=float, default=WAIT_S, help=f"seconds of silence after which all have answered ({WAIT_S})"
     )
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="how to print (table)")
 
@@ -56,20 +58,25 @@ def run(args: argparse.Namespace) -> int:
 async def _services(url: str, wait_s: float) -> list[tuple[str, ...]]:
     nc = await connect_once(url, "catenary-services")
     try:
-        inbox = nc.new_inbox()
-        answers = await nc.subscribe(inbox)
-        await nc.publish(EVERYONE, reply=inbox)
-        rows: list[tuple[str, ...]] = []
-        while True:
-            try:
-                message = await answers.next_msg(wait_s)
-            except (NatsError, TimeoutError):
-                return sorted(rows)
-            if not message.data:  # the broker itself answers that nobody listens
-                return []
-            info = msgspec.json.decode(message.data, type=Info)
-            rows.append(
-                (info.name, info.metadata.get("instance", info.id), info.version, info.metadata.get("namespace", ""))
-            )
+        return sorted(
+            (one.name, one.metadata.get("instance", one.id), one.version, one.metadata.get("namespace", ""))
+            for one in await answers(nc, wait_s)
+        )
     finally:
         await nc.close()
+
+
+async def answers(nc: Client, wait_s: float = WAIT_S) -> list[Info]:
+    """Who answers to `$SRV.INFO`, until nobody has for `wait_s`."""
+    inbox = nc.new_inbox()
+    subscription = await nc.subscribe(inbox)
+    await nc.publish(EVERYONE, reply=inbox)
+    infos: list[Info] = []
+    while True:
+        try:
+            message = await subscription.next_msg(wait_s)
+        except (NatsError, TimeoutError):
+            return infos
+        if not message.data:  # the broker itself answers that nobody listens
+            return []
+        infos.append(msgspec.json.decode(message.data, type=Info))

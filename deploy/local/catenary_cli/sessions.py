@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from catenary_cli.ask import post
-from catenary_cli.mesh import Mesh
+from catenary_cli.ask import post, told
+from catenary_cli.target import Target
 from catenary_cli.timeline import PATH, TOOLS
 from catenary_cli.welcome import columns
 
@@ -16,7 +16,7 @@ NOTES = 120
 BLOCK_SIZE = 16
 
 
-async def run_sessions(mesh: Mesh, count: int) -> bool:
+async def run_sessions(mesh: Target, count: int) -> bool:
     """Two turns of each session at once; True when every second one found its blocks."""
     first = await asyncio.gather(*(_turn(mesh, number, _question(number)) for number in range(count)))
     second = await asyncio.gather(
@@ -52,16 +52,16 @@ def _follow_up(number: int, answer: dict[str, Any]) -> list[dict[str, Any]]:
     return [*_question(number), message, *results]
 
 
-async def _turn(mesh: Mesh, number: int, messages: list[dict[str, Any]]) -> tuple[dict[str, Any], str]:
+async def _turn(mesh: Target, number: int, messages: list[dict[str, Any]]) -> tuple[dict[str, Any], str]:
     """The JSON answer, and the worker that ran the turn."""
     request = {
-        "model": mesh.options.models[0].name,
+        "model": await mesh.model(),
         "messages": messages,
         "tools": TOOLS,
         "prompt_cache_key": f"demo-session-{number}",
     }
-    async with post(mesh.api, PATH, request) as answer:
+    async with post(mesh.api, PATH, request, mesh.key) as answer:
         body = await answer.body()
         if answer.status != 200:  # HTTP
-            raise SystemExit(f"the mesh answered {answer.status}: {body.decode()}")
+            raise SystemExit(f"the mesh answered {answer.status}: {told(body)}")
         return msgspec.json.decode(body), answer.headers["x-catenary-worker"]

@@ -13,8 +13,8 @@ from catenary_protocols.bus.tool_plane import ToolResult
 from catenary_runtime.bus import connect_once
 from nats.aio.msg import Msg
 
-from catenary_cli.ask import Event, post
-from catenary_cli.mesh import Mesh
+from catenary_cli.ask import Event, post, told
+from catenary_cli.target import Target
 
 PATH = "/v1/chat/completions"
 RESULT_S = 5.0
@@ -30,11 +30,17 @@ TOOLS = [
     }
 ]
 _decode_result = Decoder(ToolResult, json=True)
+Seen = tuple[asyncio.Future[float], asyncio.Future[tuple[float, ToolResult]]]
 
 
 @dataclass(slots=True)
 class Turn:
-    """What a client puts together from one stream; times in seconds since the request."""
+    """What a client puts together from one stream; times in seconds since the request.
+
+    Attributes:
+        results: of calls that the mesh ran, by call id.
+        failed: why it ended early, "" when it did not.
+    """
 
     began: float = field(default_factory=time.perf_counter)
     reasoning: str = ""
@@ -45,6 +51,8 @@ class Turn:
     ended_at: float = 0.0
     deltas_after_call: int = 0
     usage: dict[str, Any] = field(default_factory=dict)
+    results: dict[str, str] = field(default_factory=dict)
+    failed: str = ""
 
     def take(self, event: Event) -> None:
         """One more event."""
@@ -54,9 +62,12 @@ class Turn:
             self.call_at = at
             self.marks.append((at, "the whole call is on this stream as tool_call_dispatch"))
         elif event.name == "tool_result":
+            self.results[data["tool_call_id"]] = data["content"]
             self.marks.append((at, "its result is on this stream as tool_result"))
         elif not event.name:
             self.usage = data.get("usage") or self.usage
+            if "error" in data:
+                self.failed = data["error"]["message"]
             for choice in data.get("choices", ()):
                 self._delta(at, choice["delta"])
                 if choice.get("finish_reason"):
@@ -93,9 +104,9 @@ class Turn:
         }
 
 
-async def run_agent(mesh: Mesh) -> bool:
+async def run_agent(mesh: Target) -> bool:
     """Two turns; True when the result was there before the first turn's end."""
-    model = mesh.options.models[0].name
+    model = await mesh.model()
     question = {"role": "user", "content": QUESTION}
     request = {
         "model": model,
@@ -106,7 +117,7 @@ async def run_agent(mesh: Mesh) -> bool:
         "nvext": {"run_tools": True, "tool_dispatch": True},
     }
     async with watching(mesh) as (called, result):
-        first = await _turn(mesh.api, request)
+        first = await _turn(mesh, request)
         call_at = await asyncio.wait_for(called, RESULT_S) - first.began
         at, answer = await asyncio.wait_for(result, RESULT_S)
     result_at = at - first.began
@@ -118,8 +129,8 @@ async def run_agent(mesh: Mesh) -> bool:
     talked, waited = first.ended_at - call_at, result_at - call_at
     print(f"  after the call the model went on talking for {talked * 1000:.0f} ms ({first.deltas_after_call} deltas);")
     print(f"  the result was there {waited * 1000:.1f} ms after it, {(talked - waited) * 1000:.0f} ms before the end\n")
-    told = {"role": "tool", "tool_call_id": first.calls[0]["id"], "content": answer.output}
-    second = await _turn(mesh.api, {**request, "messages": [question, first.message(), told]})
+    reply = {"role": "tool", "tool_call_id": first.calls[0]["id"], "content": answer.output}
+    second = await _turn(mesh, {**request, "messages": [question, first.message(), reply]})
     _show("Turn 2", f"(the result) {answer.output}", second)
     details = second.usage["prompt_tokens_details"]
     print(f"  {details['cached_tokens']} of {second.usage['prompt_tokens']} prompt tokens were in the KV cache")
@@ -128,7 +139,9 @@ async def run_agent(mesh: Mesh) -> bool:
 
 
 @asynccontextmanager
-async def watching(mesh: Mesh) -> AsyncIterator[tuple[asyncio.Future[float], asyncio.Future[tuple[float, ToolResult]]]]:
+async def watching(
+    mesh: Target,
+) -> AsyncIterator[tuple[asyncio.Future[float], asyncio.Future[tuple[float, ToolResult]]]]:
     """When the next call and the next result are seen on the bus (`time.perf_counter`)."""
     loop = asyncio.get_running_loop()
     called: asyncio.Future[float] = loop.create_future()
@@ -144,19 +157,19 @@ async def watching(mesh: Mesh) -> AsyncIterator[tuple[asyncio.Future[float], asy
 
     nc = await connect_once(mesh.broker, "catenary-demo")
     try:
-        await nc.subscribe(mesh.options.subjects.to("tool_call"), cb=on_call)
-        await nc.subscribe(mesh.options.subjects.to("tool_result"), cb=on_result)
+        await nc.subscribe(mesh.subjects.to("tool_call"), cb=on_call)
+        await nc.subscribe(mesh.subjects.to("tool_result"), cb=on_result)
         await nc.flush()
         yield called, result
     finally:
         await nc.close()
 
 
-async def _turn(api: str, request: dict[str, Any]) -> Turn:
+async def _turn(mesh: Target, request: dict[str, Any]) -> Turn:
     turn = Turn()
-    async with post(api, PATH, request) as answer:
+    async with post(mesh.api, PATH, request, mesh.key) as answer:
         if answer.status != 200:  # HTTP
-            raise SystemExit(f"the mesh answered {answer.status}: {(await answer.body()).decode()}")
+            raise SystemExit(f"the mesh answered {answer.status}: {told(await answer.body())}")
         async for event in answer.events():
             turn.take(event)
     return turn

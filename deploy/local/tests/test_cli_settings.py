@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from catenary_cli.__main__ import main
+from catenary_cli.__main__ import COMMANDS, main
 from catenary_cli.broker import Broker, claim
 from catenary_cli.models import EMBEDDED, Model, read_models
 from catenary_cli.options import Flags, resolve
@@ -164,6 +164,9 @@ def test_a_data_directory_has_one_mesh(tmp_path: Path, capsys: pytest.CaptureFix
         (["up", "--worker", "2"], "did you mean `--workers`"),
         (["up", "--workers", "two"], "--workers"),
         (["config", "shwo"], "did you mean `show`"),
+        (["tops"], "did you mean `top`"),
+        (["top", "--onec"], "did you mean `--once`"),
+        (["trace", "-o", "jsn"], "did you mean `json`"),
         ([], "COMMAND"),
     ],
 )
@@ -174,6 +177,15 @@ def test_a_misspelt_command_line_is_answered_with_what_was_meant(
         main(argv)
     assert ended.value.code == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example_that_can_be_parsed(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    said = capsys.readouterr().out
+    assert f"example: catenary {command}" in " ".join(said.split())
 
 
 def test_config_show_tells_origins_and_hides_secrets(

@@ -4,9 +4,11 @@ A turn id sorts by time, has 26 characters and no dots (it is a subject token). 
 it is ours, stays the same when a turn moves or is submitted again, and so makes a call unique on the bus.
 """
 
+from catenary_protocols.errors import RequestError
 from catenary_protocols.wire import Wire
 
 _CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
+_DIGITS = 26
 RESUBMIT_STEP = 1_000
 """A resubmitted turn starts its attempts this much higher, so that its attempts never meet the old owner's."""
 
@@ -27,6 +29,14 @@ def new_turn_id(now_ms: int, entropy: bytes) -> str:
     """A sortable id from a Unix time in milliseconds and 10 random bytes."""
     number = (now_ms << 80) | int.from_bytes(entropy[:10], "big")
     return "".join(_CROCKFORD[(number >> shift) & 31] for shift in range(125, -1, -5))
+
+
+def began_at(turn_id: str) -> float:
+    """The Unix time in a turn id, in seconds; raises `RequestError` for what is none."""
+    digits = [_CROCKFORD.find(one) for one in turn_id]
+    if len(digits) != _DIGITS or min(digits) < 0:
+        raise RequestError(f"{turn_id!r} is no turn id", field="turn")
+    return (sum(digit << (5 * place) for place, digit in enumerate(reversed(digits))) >> 80) / 1000
 
 
 def call_key(turn_id: str, choice: int, index: int) -> str:

@@ -1,7 +1,9 @@
 """Turn ids sort by time and are subject tokens; call keys name their turn."""
 
+import pytest
 from catenary_protocols.bus.subjects import token
-from catenary_protocols.ids import TurnKey, call_key, new_turn_id, turn_of_call
+from catenary_protocols.errors import RequestError
+from catenary_protocols.ids import TurnKey, began_at, call_key, new_turn_id, turn_of_call
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +27,17 @@ def test_ids_sort_by_time(early: int, one: bytes, late: int, other: bytes) -> No
 @given(times, entropy, entropy)
 def test_ids_of_one_moment_differ_by_their_entropy(now: int, one: bytes, other: bytes) -> None:
     assert (new_turn_id(now, one) == new_turn_id(now, other)) == (one == other)
+
+
+@given(times, entropy)
+def test_an_id_tells_when_its_turn_began(now: int, one: bytes) -> None:
+    assert began_at(new_turn_id(now, one)) == now / 1000
+
+
+@pytest.mark.parametrize("wrong", ["", "t1", "0" * 25, "u" * 26, "0" * 25 + "."])
+def test_what_is_no_id_is_refused(wrong: str) -> None:
+    with pytest.raises(RequestError, match="no turn id"):
+        began_at(wrong)
 
 
 @given(ids, st.integers(0, 99), st.integers(0, 999))

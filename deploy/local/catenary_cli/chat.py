@@ -1,0 +1,196 @@
+"""`catenary chat`: talk to a model; its reasoning, text, calls and their results are shown as they come."""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+from catenary_protocols.bus.codec import Decoder
+from catenary_protocols.bus.tool_plane import ToolResult
+from catenary_protocols.errors import CatenaryError, RequestError
+from catenary_protocols.ids import call_key
+from catenary_runtime.bus import connect_once
+from catenary_tool_dispatch.registry import load
+from nats.aio.msg import Msg
+
+from catenary_cli.ask import post, told
+from catenary_cli.target import Target, add_target, target
+from catenary_cli.timeline import PATH, Turn
+
+ABOUT = "Talk to a model; without a message, until an empty line or Ctrl-D."
+EXAMPLE = 'catenary chat "What is the weather in `Oslo`?" --tools get_weather'
+ROUNDS = 8
+"""Turns in which a model may go on calling tools before a person is asked."""
+DIM, CALL, PLAIN = "\033[2m", "\033[36m", "\033[0m"
+HTTP_OK = 200
+RESULT_S = 30.0
+_decode_result = Decoder(ToolResult, json=True)
+Results = Mapping[str, asyncio.Future[str]]
+"""By call key."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Flags of the command."""
+    parser.add_argument("message", nargs="?", default="", help="say this, print the answer, and end")
+    parser.add_argument("-m", "--model", default="", help="model to talk to (default: the first that is served)")
+    parser.add_argument("-s", "--system", default="", help="system text")
+    parser.add_argument("--tools", default="", metavar="NAME,…", help="demo tools it may call, or `all`")
+    parser.add_argument("--max-tokens", type=int, help="most tokens of an answer")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="how to print (text)")
+    add_target(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit code 1 when a turn fails."""
+    return asyncio.run(_chat(args))
+
+
+@dataclass(slots=True)
+class Screen:
+    """Prints what is new in a turn. Reasoning is dim where the terminal can show it."""
+
+    colour: bool = field(default_factory=sys.stdout.isatty)
+    _style: str = ""
+
+    def show(self, turn: Turn, before: tuple[int, int]) -> None:
+        """What came since the turn had `before` characters of reasoning and text."""
+        self._put(DIM, turn.reasoning[before[0] :])
+        self._put("", turn.text[before[1] :])
+
+    def call(self, call: dict[str, Any], result: str) -> None:
+        """A whole call, and what it returned."""
+        self.line()
+        self._put(CALL, f"{call['function']['name']}({call['function']['arguments']}) = {result}\n")
+
+    def line(self) -> None:
+        """Begin a new one."""
+        self._put(self._style, "\n")
+
+    def _put(self, style: str, text: str) -> None:
+        if not text:
+            return
+        changed = style != self._style and text != "\n"
+        between = "\n\n" if changed and self._style == DIM else ""
+        codes = f"{PLAIN}{style}" if self.colour and changed else ""
+        sys.stdout.write(f"{codes}{between}{text}{PLAIN if self.colour and text.endswith(chr(10)) else ''}")
+        sys.stdout.flush()
+        self._style = "" if text.endswith("\n") else style
+
+
+async def _chat(args: argparse.Namespace) -> int:
+    mesh = target(args)
+    request = {
+        "model": await mesh.model(args.model),
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "tools": list(_tools(args.tools)),
+        "nvext": {"run_tools": True, "tool_dispatch": True},
+        **({"max_tokens": args.max_tokens} if args.max_tokens else {}),
+    }
+    talk = Talk(mesh, request, None if args.output == "json" else Screen())
+    if args.system:
+        talk.messages.append({"role": "system", "content": args.system})
+    hearing: AbstractAsyncContextManager[Results] = _results(mesh) if request["tools"] else nullcontext({})
+    async with hearing as talk.results:
+        if args.message:
+            await talk.say(args.message)
+            return 0
+        print(f"{request['model']} at {mesh.api}; an empty line ends", file=sys.stderr)
+        while line := (await asyncio.to_thread(_line)).strip():
+            await talk.say(line)
+    return 0
+
+
+def _line() -> str:
+    """What a person types next, "" at the end."""
+    if sys.stdin.isatty():
+        print("> ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline()
+
+
+@asynccontextmanager
+async def _results(mesh: Target) -> AsyncIterator[Results]:
+    """Results as the bus tells them, by call key: a turn may end before a tool that it called."""
+    results: defaultdict[str, asyncio.Future[str]] = defaultdict(asyncio.get_running_loop().create_future)
+
+    async def on_result(msg: Msg) -> None:
+        result = _decode_result(msg.data)
+        if not results[result.key].done():
+            results[result.key].set_result(result.error.message if result.error else result.output)
+
+    nc = await connect_once(mesh.broker, "catenary-chat")
+    try:
+        await nc.subscribe(mesh.subjects.to("tool_result"), cb=on_result)
+        await nc.flush()
+        yield results
+    finally:
+        await nc.close()
+
+
+@dataclass(slots=True)
+class Talk:
+    """A conversation. Without a screen, each turn is printed as a line of JSON."""
+
+    mesh: Target
+    request: Mapping[str, Any]
+    screen: Screen | None
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    results: Results = field(default_factory=dict)
+
+    async def say(self, said: str) -> None:
+        """One message, and all turns that answer it; raises `CatenaryError` when one fails."""
+        self.messages.append({"role": "user", "content": said})
+        for _ in range(ROUNDS):
+            turn = await self._turn()
+            self.messages.append(turn.message())
+            for call in turn.calls:
+                result = turn.results[call["id"]]
+                self.messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
+                if self.screen:
+                    self.screen.call(call, result)
+            if self.screen:
+                self.screen.line()
+            else:
+                print(json.dumps({**turn.message(), "results": turn.results, "usage": turn.usage}), flush=True)
+            if turn.failed:
+                raise CatenaryError(turn.failed)
+            if not turn.calls:
+                return
+
+    async def _turn(self) -> Turn:
+        turn = Turn()
+        async with post(self.mesh.api, PATH, {**self.request, "messages": self.messages}, self.mesh.key) as answer:
+            if answer.status != HTTP_OK:
+                raise CatenaryError(told(await answer.body()))
+            async for event in answer.events():
+                before = (len(turn.reasoning), len(turn.text))
+                turn.take(event)
+                if self.screen:
+                    self.screen.show(turn, before)
+        for index, call in enumerate(turn.calls):
+            if call["id"] not in turn.results:
+                key = call_key(answer.headers["x-catenary-turn-id"], 0, index)
+                turn.results[call["id"]] = await self._result(key, call["function"]["name"])
+        return turn
+
+    async def _result(self, key: str, tool: str) -> str:
+        try:
+            return await asyncio.wait_for(self.results[key], RESULT_S)
+        except TimeoutError as error:
+            raise CatenaryError(f"the mesh has no result of {tool} yet", code="tool_failed") from error
+
+
+def _tools(asked: str) -> Iterator[dict[str, Any]]:
+    """As a request declares them; raises `RequestError` for one that the registry does not have."""
+    known = load()
+    for name in known if asked == "all" else filter(None, asked.split(",")):
+        if name not in known:
+            raise RequestError(f"no tool {name!r}; there are {', '.join(known)}", field="tools")
+        spec = known[name].spec
+        function = {"name": name, "description": spec.description, "parameters": spec.schema}
+        yield {"type": "function", "function": function}
