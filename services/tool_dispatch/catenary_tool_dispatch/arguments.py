@@ -16,6 +16,8 @@ from referencing.exceptions import Unresolvable
 
 _REFERENCES = ("$ref", "$dynamicRef")
 _LONGEST = 1000
+_DEEPEST = 100
+"""Levels of arrays and objects: parsers of tools give up, or go down, at some hundreds."""
 
 
 class SchemaRefusedError(CatenaryError):
@@ -58,6 +60,8 @@ class ArgumentCheck:
             return Arguments({}, f"the arguments are not JSON: {error}")
         if not isinstance(values, dict):
             return Arguments({}, f"the arguments must be a JSON object, not {type(values).__name__}")
+        if _deeper(values, _DEEPEST):
+            return Arguments({}, f"the arguments are nested more than {_DEEPEST} levels deep")
         try:
             worst = best_match(self._validator.iter_errors(values))
         except (Unresolvable, RecursionError) as error:
@@ -66,6 +70,20 @@ class ArgumentCheck:
             problem = f"arguments{worst.json_path.removeprefix('$')}: {worst.message}"
             return Arguments({}, problem if len(problem) <= _LONGEST else f"{problem[:_LONGEST]}…")
         return Arguments(values)
+
+
+def _deeper(value: dict[str, Any], levels: int) -> bool:
+    level: list[dict[str, Any] | list[Any]] = [value]
+    for _ in range(levels):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _references(schema: object) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """What the lanes and the watch of one instance share."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from catenary_tool_dispatch.answers import Answers
 from catenary_tool_dispatch.approvals import Approvals
 from catenary_tool_dispatch.core.ledger import Ledger
 
-Spawn = Callable[[Coroutine[Any, Any, None], str], object]
+Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
 
 
 @dataclass(frozen=True, slots=True)

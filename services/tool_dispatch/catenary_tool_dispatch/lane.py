@@ -12,7 +12,6 @@ import asyncio
 import time
 
 from catenary_protocols.bus.codec import UndecodableError
-from catenary_protocols.bus.tool_plane import ToolCall
 from catenary_runtime.provision import ensure_consumer
 from nats.aio.msg import Msg
 from nats.js.errors import NotFoundError
@@ -23,9 +22,9 @@ from catenary_tool_dispatch.core.policy import REFUSALS, Delivery, Verdict, deci
 from catenary_tool_dispatch.desk import Desk
 from catenary_tool_dispatch.executors import Executor, Invocation
 from catenary_tool_dispatch.pull import Puller
-from catenary_tool_dispatch.reading import read_call
-from catenary_tool_dispatch.registry import Tool
+from catenary_tool_dispatch.reading import key_of, read_call
 from catenary_tool_dispatch.runs import Run, Runner
+from catenary_tool_dispatch.specs import Tool
 
 ACK, NAK, TERM, PROGRESS = b"+ACK", b"-NAK", b"+TERM", b"+WPI"
 _WAITING_LIMIT = 256
@@ -36,11 +35,12 @@ _DOUBT_S = 0.5
 
 
 class Lane:
-    """See the module."""
+    """See the module. `tool` may be replaced by another version of itself."""
 
     def __init__(self, tool: Tool, executor: Executor, desk: Desk) -> None:
         self.name = tool.spec.name
-        self._tool = tool
+        self.tool = tool
+        self._executor = executor
         self._desk = desk
         self._runs: dict[str, Run] = {}
         self._open = 0
@@ -75,7 +75,7 @@ class Lane:
         if self._draining:
             return 0
         waiting = self._runner.waiting
-        return min(self._tool.spec.concurrency - (self._open - waiting), _WAITING_LIMIT - waiting)
+        return min(self.tool.spec.concurrency - (self._open - waiting), _WAITING_LIMIT - waiting)
 
     def tick(self, now: float) -> None:
         """Give the broker signs of life of what runs. `now` is loop time; call it a few times a second."""
@@ -115,20 +115,22 @@ class Lane:
     async def _handle(self, msg: Msg) -> None:
         desk = self._desk
         try:
-            call = self._decode(msg.data)
+            call = read_call(msg.data)
         except UndecodableError as error:
-            await desk.answers.bury(self.name, msg.data, f"seq-{msg.metadata.sequence.stream}", error.message)
-            self._say(msg, TERM)
+            await self._put_aside(msg, error.message, key_of(msg.headers))
+            return
+        if call.tool != self.name or call.run_by != "mesh":
+            await self._put_aside(msg, f"a {call.run_by} call of {call.tool!r} is out of place here")
             return
         raw = bytes(call.arguments)
-        arguments = self._tool.check(raw)
+        arguments = self.tool.check(raw)
         delivery = Delivery(
             call=call,
             attempt=msg.metadata.num_delivered,
             last_attempt=self._last_attempt,
             state=desk.ledger.state(call.key),
             problem=arguments.problem,
-            approval=self._tool.spec.approval,
+            approval=self.tool.spec.approval,
         )
         verdict = decide(delivery, time.time())
         metrics.VERDICTS.labels(tool=self.name, verdict=verdict.value).inc()
@@ -149,11 +151,13 @@ class Lane:
                 await desk.answers.refuse(call.key, self.name, code, message, arguments.problem)
                 self._say(msg, ACK)
 
-    def _decode(self, data: bytes) -> ToolCall:
-        call = read_call(data)
-        if call.tool != self.name or call.run_by != "mesh":
-            raise UndecodableError(f"a {call.run_by} call of {call.tool!r} is out of place here")
-        return call
+    async def _put_aside(self, msg: Msg, reason: str, key: str = "") -> None:
+        """What cannot be a call of this tool goes to the dead letters; one that its id names has its result, too."""
+        answers = self._desk.answers
+        await answers.bury(self.name, msg.data, key or f"seq-{msg.metadata.sequence.stream}", reason)
+        if key:
+            await answers.refuse(key, self.name, *REFUSALS[Verdict.INVALID], "the arguments cannot be read")
+        self._say(msg, TERM)
 
     async def _run(self, run: Run, *, again: bool) -> None:
         desk, key = self._desk, run.call.key
@@ -190,3 +194,4 @@ class Lane:
             if run.waiting:
                 run.end("drained")
         await self._idle.wait()
+        await self._executor.close()

@@ -5,104 +5,89 @@ RegistryError(field, message)
     [[tools]]
     name = "disk_usage"
     description = "Free space of a file system."
-    command = ["df", "-h"]                     # argv, never a shell; or: python = "package.module:callable"
+    command = ["df", "-h"]                     # argv, never a shell; or: python = "package.module:callable"; or: url
     timeout_s = 5
     schema = { type = "object", properties = {}, additionalProperties = false }   # or: schema = "disk_usage.json"
+
+    [[mcp]]
+    name = "files"                             # its tools are found when it starts, and offered as files_<name>
+    command = ["files-server", "/srv/data"]    # or: url
 """
 
 import json
 import tomllib
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, TypeVar
 
 import msgspec
-from catenary_protocols.errors import CatenaryError
 
 from catenary_tool_dispatch.arguments import ArgumentCheck, SchemaRefusedError
+from catenary_tool_dispatch.specs import McpSpec, Registry, RegistryError, Tool, ToolSpec, check_way
+
+__all__ = ["DEMO", "RegistryError", "load", "read"]
 
 DEMO = Path(__file__).with_name("tools.toml")
-MAX_OUTPUT_BYTES = 1024 * 1024
-"""A result travels in one bus message of 8 MB, and JSON may need six bytes for one."""
-
-
-class RegistryError(CatenaryError):
-    """The registry file is wrong at `field`."""
-
-    default_code = "invalid_value"
-
-
-class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One tool.
-
-    Attributes:
-        schema: JSON Schema (draft 2020-12) of the arguments; in the file a table, or the name of a JSON file beside it.
-        python: `module:callable`, a function or coroutine function that takes the arguments by keyword.
-        command: argv; gets the arguments as JSON on stdin, answers on stdout.
-        timeout_s: seconds a run may take.
-        max_output_bytes: a longer output is cut there, and marked as truncated.
-        concurrency: runs at once in one instance.
-        at_most_once: acknowledge before the run: after a crash the call is not run again, and expires.
-        approval: wait for a yes on `tool.approve.<tool>.<key>`.
-    """
-
-    name: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
-    description: str = ""
-    schema: dict[str, Any] = {}
-    python: str = ""
-    command: list[str] = []
-    timeout_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 30.0
-    max_output_bytes: Annotated[int, msgspec.Meta(gt=0, le=MAX_OUTPUT_BYTES)] = 64 * 1024
-    concurrency: Annotated[int, msgspec.Meta(gt=0, le=1024)] = 8
-    at_most_once: bool = False
-    approval: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Tool:
-    """A tool that is ready to be offered: its spec and its compiled argument check."""
-
-    spec: ToolSpec
-    check: ArgumentCheck
+S = TypeVar("S", ToolSpec, McpSpec)
 
 
 def load(path: Path = DEMO) -> dict[str, Tool]:
-    """The tools of a registry file by name; raises `RegistryError`."""
+    """The tools that a registry file names itself; raises `RegistryError`."""
+    return dict(read(path).tools)
+
+
+def read(path: Path) -> Registry:
+    """Everything that a registry file says; raises `RegistryError`."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise RegistryError(f"{path}: {error}", field="registry") from error
-    _refuse_unknown(document, ("tools",), "")
-    rows = document.get("tools", [])
-    if not isinstance(rows, list):
-        raise RegistryError(f"{path}: tools must be tables [[tools]]", field="tools")
+    _refuse_unknown(document, ("tools", "mcp"), "")
     tools: dict[str, Tool] = {}
-    for index, row in enumerate(rows):
-        tool = _read(row, f"tools[{index}]", path.parent)
-        if tool.spec.name in tools:
-            raise RegistryError(f"tool {tool.spec.name!r} stands twice in {path}", field=f"tools[{index}].name")
-        tools[tool.spec.name] = tool
-    return tools
+    for where, row in _rows(document, "tools", path):
+        tool = _read_tool(row, where, path.parent)
+        _add(tools, tool.spec.name, tool, where, path)
+    servers: dict[str, McpSpec] = {}
+    for where, row in _rows(document, "mcp", path):
+        server = _convert(row, McpSpec, where)
+        check_way(server, ("command", "url"), where)
+        _add(servers, server.name, server, where, path)
+    return Registry(tools, servers)
 
 
-def _read(row: object, where: str, folder: Path) -> Tool:
-    if not isinstance(row, dict):
-        raise RegistryError(f"{where} must be a table", field=where)
-    _refuse_unknown(row, ToolSpec.__struct_fields__, f"{where}.")
-    if isinstance(row.get("schema"), str):
+def _rows(document: dict[str, Any], key: str, path: Path) -> list[tuple[str, object]]:
+    rows = document.get(key, [])
+    if not isinstance(rows, list):
+        raise RegistryError(f"{path}: {key} must be tables [[{key}]]", field=key)
+    return [(f"{key}[{index}]", row) for index, row in enumerate(rows)]
+
+
+def _add(to: dict[str, Any], name: str, value: object, where: str, path: Path) -> None:
+    if name in to:
+        raise RegistryError(f"{name!r} stands twice in {path}", field=f"{where}.name")
+    to[name] = value
+
+
+def _read_tool(row: object, where: str, folder: Path) -> Tool:
+    if isinstance(row, dict) and isinstance(row.get("schema"), str):
         row = row | {"schema": _read_schema(folder / row["schema"], f"{where}.schema")}
-    try:
-        spec = msgspec.convert(row, ToolSpec)
-    except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at `$.")
-        raise RegistryError(f"{where}: {message}", field=f"{where}.{path.rstrip('`')}" if path else where) from error
-    if bool(spec.python) == bool(spec.command):
-        raise RegistryError(f"{where}: give one of `python` and `command`", field=where)
+    spec = _convert(row, ToolSpec, where)
+    check_way(spec, ("python", "command", "url"), where)
     try:
         return Tool(spec, ArgumentCheck(spec.schema))
     except SchemaRefusedError as error:
         raise RegistryError(f"{where}: {error.message}", field=f"{where}.schema") from error
+
+
+def _convert(row: object, kind: type[S], where: str) -> S:
+    if not isinstance(row, dict):
+        raise RegistryError(f"{where} must be a table", field=where)
+    _refuse_unknown(row, kind.__struct_fields__, f"{where}.")
+    try:
+        return msgspec.convert(row, kind)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$.")
+        raise RegistryError(f"{where}: {message}", field=f"{where}.{path.rstrip('`')}" if path else where) from error
 
 
 def _read_schema(path: Path, field: str) -> dict[str, Any]:

@@ -11,12 +11,14 @@ from catenary_protocols.errors import ErrorInfo
 from catenary_runtime import semconv, telemetry
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
+from opentelemetry.trace import use_span
 
 from catenary_tool_dispatch import metrics
 from catenary_tool_dispatch.core.policy import REFUSALS, Verdict, budget
 from catenary_tool_dispatch.desk import Desk
 from catenary_tool_dispatch.executors import Executor, Invocation, Outcome
-from catenary_tool_dispatch.registry import ToolSpec
+from catenary_tool_dispatch.executors.base import UNAVAILABLE
+from catenary_tool_dispatch.specs import ToolSpec
 
 log = structlog.get_logger()
 _CONFIRM_S = 2.0
@@ -135,7 +137,7 @@ class Runner:
         run.held = False
         return True
 
-    async def _execute(self, run: Run) -> Outcome:
+    async def _execute(self, run: Run) -> Outcome | None:
         call, name = run.call, self._spec.name
         run.started_at = time.time()
         if call.published_at and not self._spec.approval and run.msg.metadata.num_delivered == 1:
@@ -155,11 +157,16 @@ class Runner:
         span = telemetry.start(f"execute_tool {name}", telemetry.extract(run.msg.headers), attributes)
         code = "cancelled"
         try:
-            with metrics.RUNNING.labels(tool=name).track_inprogress():
+            with (
+                metrics.RUNNING.labels(tool=name).track_inprogress(),
+                use_span(span, record_exception=False, set_status_on_exception=False),
+            ):
                 outcome = await self._executor.run(run.invocation, limit.seconds)
             if outcome.code == "timeout":
                 outcome = replace(outcome, code=limit.code)
             code = outcome.code
+            if code == UNAVAILABLE:
+                return None if run.held else replace(outcome, code="failed")
             return outcome
         finally:
             seconds = time.time() - run.started_at

@@ -4,7 +4,7 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -110,9 +110,9 @@ async def caller_on(server: NatsServer) -> AsyncIterator[Caller]:
 
 @asynccontextmanager
 async def serving(
-    server: NatsServer, caller: Caller, registry: Path | None = None, **settings: Any
+    server: NatsServer, caller: Caller, registry: Path | None = None, *, wait: bool = True, **settings: Any
 ) -> AsyncIterator[ToolDispatchService]:
-    """A tool-dispatch in this process, ready; drained at the end."""
+    """A tool-dispatch in this process, drained at the end; ready, or with `wait=False` only its own tools."""
     service = ToolDispatchService(
         ToolDispatchSettings(
             nats=server.url,
@@ -123,18 +123,18 @@ async def serving(
     )
     async with asyncio.TaskGroup() as group:
         life = group.create_task(service.live())
-        await service.pulling.wait()
+        await (service.pulling if wait else service.pulling_own).wait()
         yield service
         service.stopping.set()
         await life
 
 
-def registry_file(folder: Path, *tools: dict[str, Any]) -> Path:
-    """A `tools.toml` of these tools; JSON values are TOML values here, but for inline tables."""
+def registry_file(folder: Path, *tools: dict[str, Any], mcp: Sequence[dict[str, Any]] = ()) -> Path:
+    """A `tools.toml` of these tools and MCP servers; JSON values are TOML values here, but for inline tables."""
     lines = []
-    for tool in tools:
-        lines.append("[[tools]]")
-        lines += [f"{key} = {_toml(value)}" for key, value in tool.items()]
+    for kind, row in [*(("tools", tool) for tool in tools), *(("mcp", server) for server in mcp)]:
+        lines.append(f"[[{kind}]]")
+        lines += [f"{key} = {_toml(value)}" for key, value in row.items()]
     path = folder / "tools.toml"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path

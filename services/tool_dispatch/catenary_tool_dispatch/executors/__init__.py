@@ -3,7 +3,7 @@
 from catenary_tool_dispatch.executors.base import Executor, Invocation, Outcome
 from catenary_tool_dispatch.executors.command import CommandExecutor
 from catenary_tool_dispatch.executors.python import PythonExecutor, resolve
-from catenary_tool_dispatch.registry import ToolSpec
+from catenary_tool_dispatch.specs import ToolSpec
 
 __all__ = ["Executor", "Invocation", "Outcome", "build"]
 
@@ -12,4 +12,10 @@ def build(spec: ToolSpec) -> Executor:
     """The executor of a tool; raises `ToolError` when its callable cannot be loaded."""
     if spec.command:
         return CommandExecutor(tuple(spec.command), spec.max_output_bytes)
+    if spec.url:
+        from catenary_tool_dispatch.executors.http import HttpExecutor  # costs megabytes, and most registries need none
+
+        return HttpExecutor(
+            spec.url, headers=spec.headers, private_host=spec.private_host, max_output=spec.max_output_bytes
+        )
     return PythonExecutor(spec.name, resolve(spec.python), limit=spec.concurrency, max_output=spec.max_output_bytes)

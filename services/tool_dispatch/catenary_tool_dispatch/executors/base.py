@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 _Utf8 = getincrementaldecoder("utf-8")
+UNAVAILABLE = "unavailable"
+"""The code of a run that was cut off by its server's end: the call may be given to somebody else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Outcome:
 
     Attributes:
         output: text for the model, also when the run failed.
-        code: "" for success, else `timeout`, `failed` or `overloaded`.
+        code: "" for success, else `timeout`, `failed`, `overloaded`, `unknown_tool` or `UNAVAILABLE`.
         message: the error in one sentence, without arguments or output.
         truncated: the output was longer than allowed.
     """
@@ -50,6 +52,9 @@ class Executor(Protocol):
 
     async def run(self, invocation: Invocation, seconds: float) -> Outcome:
         """Run it, for at most `seconds`."""
+
+    async def close(self) -> None:
+        """Let go of what is kept between runs; no run comes after."""
 
 
 def clean(text: str) -> str:
@@ -85,3 +90,8 @@ def text_of(value: object) -> str:
             return bytes(value).decode("utf-8", "replace")
         case _:
             return clean(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+
+
+def not_shown(what: str, kind: str, size: int | None) -> str:
+    """What stands in the output for bytes that are no text; `size` in bytes, None for more than may be kept."""
+    return f"[{what}, {kind}, {'too large' if size is None else f'{size} bytes'}: not shown]"

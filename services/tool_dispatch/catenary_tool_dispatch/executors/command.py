@@ -43,6 +43,9 @@ class CommandExecutor:
             await _end(starting)
         return self._outcome(transport.get_returncode() or 0, said)
 
+    async def close(self) -> None:
+        """Nothing is kept between runs."""
+
     async def _start(self, invocation: Invocation) -> "_Started":
         environment = {name: os.environ[name] for name in PASSED if name in os.environ}
         environment["CATENARY_CALL_KEY"] = invocation.key

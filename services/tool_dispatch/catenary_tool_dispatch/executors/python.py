@@ -56,6 +56,9 @@ class PythonExecutor:
             return await self._on_loop(invocation, seconds)
         return await self._in_thread(invocation, seconds)
 
+    async def close(self) -> None:
+        """Nothing is kept between runs."""
+
     async def _on_loop(self, invocation: Invocation, seconds: float) -> Outcome:
         limit = asyncio.timeout(seconds)
         try:

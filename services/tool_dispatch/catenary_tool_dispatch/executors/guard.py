@@ -1,0 +1,75 @@
+"""HTTP that goes only where the registry lets it: a name is resolved once, and what was checked is connected to.
+
+There is no second look-up between the check and the connection, no proxy from the environment, and no redirect is
+followed here. TLS still asks for a certificate of the host's name.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Mapping
+
+import httpx2
+
+from catenary_tool_dispatch.core.addresses import may_connect
+
+CONNECT_S = 10.0
+
+
+class RefusedError(httpx2.ConnectError):
+    """The host leads to no address that may be connected to."""
+
+
+class GuardedTransport(httpx2.AsyncBaseTransport):
+    """See the module. `private_host` is the one host that may lead to a private address."""
+
+    def __init__(self, private_host: str = "") -> None:
+        self._private_host = private_host
+        self._inner = httpx2.AsyncHTTPTransport(
+            trust_env=True,  # which authorities to trust, and nothing else
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=16),
+        )
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Connect to one of the allowed addresses, trying the next where nobody listens."""
+        host = request.url.host
+        request.extensions = {**request.extensions, "sni_hostname": host}
+        *others, last = await self._resolve(host, request)
+        for address in others:
+            request.url = request.url.copy_with(host=address)
+            try:
+                return await self._inner.handle_async_request(request)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout):
+                continue
+        request.url = request.url.copy_with(host=last)
+        return await self._inner.handle_async_request(request)
+
+    async def _resolve(self, host: str, request: httpx2.Request) -> list[str]:
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(host, request.url.port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise httpx2.ConnectError(f"{host} cannot be resolved", request=request) from error
+        addresses = dict.fromkeys(str(row[4][0]) for row in found)
+        allowed = [one for one in addresses if may_connect(host, one, self._private_host)]
+        if not allowed:
+            raise RefusedError(f"{host} leads to an address that is not public", request=request)
+        return allowed
+
+    async def aclose(self) -> None:
+        """Close what is kept open."""
+        await self._inner.aclose()
+
+
+def client_for(headers: Mapping[str, str], private_host: str) -> httpx2.AsyncClient:
+    """A guarded client. `headers` names the environment variable that holds each header's value.
+
+    The caller bounds the time of a request; only connecting has a bound of its own.
+    """
+    return httpx2.AsyncClient(
+        headers={name: os.environ[variable] for name, variable in headers.items()},
+        transport=GuardedTransport(private_host),
+        timeout=httpx2.Timeout(None, connect=CONNECT_S),
+        follow_redirects=False,
+        trust_env=False,
+    )

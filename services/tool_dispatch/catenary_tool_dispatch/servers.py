@@ -1,0 +1,107 @@
+"""The MCP servers of a registry, and a lane for each tool that they name.
+
+A tool of the registry keeps its name, and so does the tool of the server that came first; who comes second is left out
+and logged. Lanes are added and never taken away: one whose tool is gone answers that it is.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import structlog
+
+from catenary_tool_dispatch.arguments import ArgumentCheck, SchemaRefusedError
+from catenary_tool_dispatch.desk import Desk
+from catenary_tool_dispatch.lane import Lane
+from catenary_tool_dispatch.specs import McpSpec, Tool, ToolSpec
+
+if TYPE_CHECKING:
+    from mcp_types import Tool as Named
+
+    from catenary_tool_dispatch.executors.mcp import McpServer
+
+log = structlog.get_logger()
+_LONGEST_NAME = 128
+
+
+class Servers:
+    """See the module. `lanes` is where lanes are added; `open_lane` starts to pull for one."""
+
+    def __init__(
+        self, specs: Iterable[McpSpec], lanes: dict[str, Lane], desk: Desk, open_lane: Callable[[Lane], None]
+    ) -> None:
+        self._lanes = lanes
+        self._desk = desk
+        self._open_lane = open_lane
+        self._owner: dict[str, McpServer] = {}
+        self._refused: set[tuple[str, str]] = set()
+        self._lives: list[asyncio.Task[None]] = []
+        self._all: list[McpServer] = [self._server(spec) for spec in specs]
+
+    def _server(self, spec: McpSpec) -> "McpServer":
+        from catenary_tool_dispatch.executors.mcp import McpServer  # costs megabytes, and most registries need none
+
+        server = McpServer(spec, lambda tools: self._offer(server, tools))
+        return server
+
+    def state(self) -> tuple[bool, str]:
+        """A health check: whether all are connected."""
+        rows = {server.spec.name: server.state() for server in self._all}
+        return all(ok for ok, _ in rows.values()), ", ".join(f"{name}: {said}" for name, (_, said) in rows.items())
+
+    def start(self) -> None:
+        """Start them, and keep them up."""
+        for server in self._all:
+            self._lives.append(self._desk.spawn(server.run(), f"mcp {server.spec.name}"))
+
+    async def listed(self) -> None:
+        """Wait until each has said which tools it has."""
+        for server in self._all:
+            await server.listed.wait()
+
+    async def stop(self) -> None:
+        """End them in order."""
+        for server in self._all:
+            server.stop()
+        await asyncio.gather(*self._lives)
+
+    def _offer(self, server: "McpServer", tools: "Sequence[Named]") -> None:
+        from catenary_tool_dispatch.executors.mcp import McpExecutor
+
+        for named in tools:
+            name = server.spec.offered(named.name)
+            try:
+                tool = _tool(server.spec, name, named)
+            except SchemaRefusedError as error:
+                self._refuse(server, name, error.message)
+                continue
+            if self._owner.get(name) is server:
+                self._lanes[name].tool = tool
+            elif name in self._lanes:
+                self._refuse(server, name, "the name is taken")
+            elif not 0 < len(name) <= _LONGEST_NAME:
+                self._refuse(server, name, f"a name has at most {_LONGEST_NAME} characters")
+            else:
+                self._owner[name] = server
+                executor = McpExecutor(server, named.name, tool.spec.max_output_bytes)
+                self._lanes[name] = Lane(tool, executor, self._desk)
+                self._open_lane(self._lanes[name])
+
+    def _refuse(self, server: "McpServer", name: str, why: str) -> None:
+        if (server.spec.name, name) not in self._refused:
+            self._refused.add((server.spec.name, name))
+            log.warning("mcp.tool_left_out", server=server.spec.name, tool=name, reason=why)
+
+
+def _tool(server: McpSpec, name: str, named: "Named") -> Tool:
+    spec = ToolSpec(
+        name=name,
+        description=named.description or "",
+        schema=named.input_schema,
+        timeout_s=server.timeout_s,
+        max_output_bytes=server.max_output_bytes,
+        concurrency=server.concurrency,
+        at_most_once=server.at_most_once,
+        approval=server.approval,
+    )
+    return Tool(spec, ArgumentCheck(spec.schema))
