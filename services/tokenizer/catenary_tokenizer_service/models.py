@@ -1,8 +1,10 @@
 """The models this tokenizer can serve: cards that workers published, with tokenizer and parser loaded."""
 
 import asyncio
+import re
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
@@ -10,14 +12,35 @@ from catenary_parsers import FORMATS, UnknownFormat, format_named, markers_of, r
 from catenary_protocols.bus.messages import ModelCard
 from catenary_protocols.errors import TransportError
 from catenary_runtime.bus import Bus
+from catenary_runtime.config import ConfigError
 from catenary_runtime.models import fetch_model
 from catenary_tokenizers import ModelDirectoryError, ModelTokenizer, TurnMemory, load
+from catenary_tokenizers.stabilise import BILLING_HEADER, Stabiliser
 from catenary_tokenizers.template import Jinja2Engine
 
 from catenary_tokenizer_service.helpers import Helpers
+from catenary_tokenizer_service.metrics import REMEMBERED
+from catenary_tokenizer_service.settings import TokenizerSettings
 
 log = structlog.get_logger()
 RETRY_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """How models are served.
+
+    Attributes:
+        memory_bytes: bound of a model's turn memory.
+        forgetful: names of models without one.
+        unshielded: names of models in whose prompts control tokens that callers spell are such.
+        stabiliser: takes out of system texts what changes without meaning.
+    """
+
+    memory_bytes: int = 0
+    forgetful: frozenset[str] = frozenset()
+    unshielded: frozenset[str] = frozenset()
+    stabiliser: Stabiliser = field(default_factory=Stabiliser)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +62,7 @@ class ServedModel:
     call_marks: tuple[str, ...]
     thinking_markers: tuple[str, str] | None
     memory: TurnMemory | None
+    stabiliser: Stabiliser
     helpers: Helpers | None = None
 
     @property
@@ -50,11 +74,12 @@ class ServedModel:
 class Models:
     """Loads cards as they appear; `get` is by card, since a model may be served in two versions at once."""
 
-    def __init__(self, bus: Bus, cache: Path, helpers: Helpers, *, memory_bytes: int) -> None:
+    def __init__(self, bus: Bus, cache: Path, helpers: Helpers, options: ModelOptions) -> None:
         self._bus = bus
         self._cache = cache
         self._helpers = helpers
-        self._memory_bytes = memory_bytes
+        self._options = options
+        self._counted: Counter[tuple[str, str]] = Counter()
         self._loaded: dict[str, ServedModel] = {}
         self._refused: dict[str, str] = {}
         self._wanted: asyncio.Queue[ModelCard] = asyncio.Queue()
@@ -83,6 +108,14 @@ class Models:
         """Those that are loaded."""
         return list(self._loaded.values())
 
+    def observe(self) -> None:
+        """Bring the metrics of turn memories up to date."""
+        for model in self._loaded.values():
+            for what, count in model.memory.counts.items() if model.memory else ():
+                of = model.card.card, what
+                REMEMBERED.labels(model=model.card.model, what=what).inc(count - self._counted[of])
+                self._counted[of] = count
+
     def names(self) -> list[str]:
         """Names of loaded models."""
         return sorted({model.card.model for model in self._loaded.values()})
@@ -95,7 +128,7 @@ class Models:
                 continue
             try:
                 directory = await fetch_model(self._bus, card, self._cache)
-                model = await asyncio.to_thread(open_model, card, directory, self._memory_bytes, self._helpers)
+                model = await asyncio.to_thread(open_model, card, directory, self._options, self._helpers)
             except (TransportError, OSError) as error:
                 log.warning("model.not_loaded", model=card.model, card=card.card, error=str(error))
                 asyncio.get_running_loop().call_later(RETRY_S, self.want, card)
@@ -112,9 +145,28 @@ class Models:
                 then()
 
 
-def open_model(card: ModelCard, directory: Path, memory_bytes: int = 0, helpers: Helpers | None = None) -> ServedModel:
+def options_of(settings: TokenizerSettings) -> ModelOptions:
+    """As set; raises `ConfigError` for a pattern that is no regular expression."""
+    try:
+        stabiliser = Stabiliser((BILLING_HEADER, *settings.volatile))
+    except re.error as error:
+        raise ConfigError(f"volatile: {error.pattern!r} is no regular expression: {error}", field="volatile") from error
+    return ModelOptions(
+        memory_bytes=settings.turn_memory_mb << 20,
+        forgetful=frozenset(settings.turn_memory_off),
+        unshielded=frozenset(settings.unshielded),
+        stabiliser=stabiliser,
+    )
+
+
+def open_model(
+    card: ModelCard, directory: Path, options: ModelOptions | None = None, helpers: Helpers | None = None
+) -> ServedModel:
     """Load and warm a model directory; raises `ModelDirectoryError`, `UnknownFormat`."""
-    tokenizer = load(directory, sandbox=helpers.sandbox if helpers else Jinja2Engine)
+    options = options or ModelOptions()
+    kept = 0 if card.model in options.forgetful else options.memory_bytes
+    sandbox = helpers.sandbox if helpers else Jinja2Engine
+    tokenizer = load(directory, safe=card.model not in options.unshielded, sandbox=sandbox)
     tokenizer.encode("warm", special=False)
     style = format_named(card.parser)
     thinking = reasoning_named(style.reasoning if card.reasoning == "auto" else card.reasoning)
@@ -125,6 +177,7 @@ def open_model(card: ModelCard, directory: Path, memory_bytes: int = 0, helpers:
         special=markers_of(card.parser, card.reasoning) & tokenizer.control_tokens.keys(),
         call_marks=tuple({*style.open, *(mark for other in FORMATS.values() for mark in other.open)}),
         thinking_markers=(thinking.open[0], thinking.close[0]) if thinking.open else None,
-        memory=TurnMemory(tokenizer.table, memory_bytes) if memory_bytes else None,
+        memory=TurnMemory(tokenizer.table, kept) if kept else None,
+        stabiliser=options.stabiliser,
         helpers=helpers,
     )

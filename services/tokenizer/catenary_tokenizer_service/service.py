@@ -7,10 +7,11 @@ from catenary_runtime.models import Directory
 from catenary_runtime.presence import AnyBeat, Listener, Peer
 from catenary_runtime.service import Service
 
+from catenary_tokenizer_service.carrying import Carrier
 from catenary_tokenizer_service.frontends import Frontends
 from catenary_tokenizer_service.helpers import Helpers
 from catenary_tokenizer_service.ingress.commands import Commands
-from catenary_tokenizer_service.models import Models
+from catenary_tokenizer_service.models import Models, options_of
 from catenary_tokenizer_service.settings import TokenizerSettings
 from catenary_tokenizer_service.turns import Turns
 
@@ -21,15 +22,16 @@ class TokenizerService(Service[TokenizerSettings]):
     name = "tokenizer"
     section = "tokenizer"
     package = "catenary-tokenizer-service"
-    watches = ("frontend", "router", "worker")
+    watches = ("frontend", "router", "tokenizer", "worker")
 
     def __init__(self, settings: TokenizerSettings) -> None:
         super().__init__(settings)
         self.helpers = Helpers()
         cache = Path(settings.data_dir, "models", self.instance)
-        self.models = Models(self.bus, cache, self.helpers, memory_bytes=settings.turn_memory_mb << 20)
+        self.models = Models(self.bus, cache, self.helpers, options_of(settings))
         self.directory = Directory(self.bus, self.presence)
         self.turns = Turns(self.bus, self.presence, self.models, settings)
+        self.carrier = Carrier(self.bus, self.presence, self.models, lambda: self.draining)
         self.frontends = Frontends(self.turns, settings.resumable_s)
         self.commands = Commands(
             self.bus,
@@ -43,6 +45,7 @@ class TokenizerService(Service[TokenizerSettings]):
 
     async def start(self) -> None:
         """Subscribe and make tasks."""
+        self.turns.on_remembered = self.carrier.remembered
         self.directory.on_card = self.models.want
         self.health.checks["models"] = lambda: (bool(self.models.names()), ", ".join(self.models.names()) or "none yet")
         self.presence.on_renewed = lambda _: self.turns.outbox.links.restart()
@@ -56,10 +59,12 @@ class TokenizerService(Service[TokenizerSettings]):
         subjects = self.subjects
         await self.bus.subscribe(subjects.to("turn", tokenizer=self.instance), self.commands.handle)
         await self.bus.subscribe(subjects.to("tokens", tokenizer=self.instance), self.turns.runner.frame)
+        await self.bus.subscribe(subjects.to("memory", tokenizer=self.instance), self.carrier.on_message)
         await self.bus.subscribe(subjects.to("tool_result"), self.turns.result)
         self.spawn(self.directory.run(), "cards")
         self.spawn(self.models.run(), "models")
         self.spawn(self.turns.prepare(), "prepare")
+        self.spawn(self.carrier.run(), "memory")
         self.spawn(self._tick(), "tick")
 
     def beat(self) -> AnyBeat:
@@ -69,7 +74,8 @@ class TokenizerService(Service[TokenizerSettings]):
         )
 
     async def drain(self) -> None:
-        """Let turns end; `stop` ends those that do not."""
+        """Send away what is remembered, and let turns end; `stop` ends those that do not."""
+        await self.carrier.settle()
         await self.turns.idle.wait()
 
     async def stop(self) -> None:
@@ -85,7 +91,9 @@ class TokenizerService(Service[TokenizerSettings]):
             await asyncio.sleep(self.settings.beat_s)
             self.turns.tick(loop.time())
             self.frontends.tick(loop.time())
+            self.carrier.watch()
             self.helpers.observe()
+            self.models.observe()
 
     def _on_beat(self, peer: Peer) -> None:
         if peer.service == "worker":

@@ -15,6 +15,13 @@ class TokenizerSettings(Settings):
     tool_deadline_s: float = option(120.0, "Seconds a published call has to be answered.")
     resumable_s: float = option(30.0, "Seconds a resumable turn's log is kept after its end.")
     turn_memory_mb: int = option(64, "Bound of generated ids kept for each model, to go into later prompts; 0: off.")
+    turn_memory_off: tuple[str, ...] = option((), "Models, by name, whose generated ids are not kept.")
+    unshielded: tuple[str, ...] = option(
+        (), "Models, by name, in whose prompts a control token that a caller spells is one, as with Hugging Face."
+    )
+    volatile: tuple[str, ...] = option(
+        (), "Regular expressions of what changes in system texts without meaning, and is taken out of them."
+    )
     prompt_watch_mb: int = option(64, "Bound of last prompts kept to tell where a session's next one leaves them.")
     log_content: bool = option(False, "Write what a model said into the log when it could not be read as it was meant.")
     log_mb: int = option(256, "Bound of all event logs of ended turns together.")

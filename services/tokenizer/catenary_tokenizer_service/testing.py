@@ -97,21 +97,22 @@ class Peers:
                 )
                 self.bus.publish(to("load", worker=worker), encode(load))
 
-    async def submit(self, request: TurnRequest) -> bytes:
+    async def submit(self, request: TurnRequest, to: str = TOKENIZER) -> bytes:
         """The tokenizer's answer to a request."""
-        subject = self.bus.subjects.to("turn", tokenizer=TOKENIZER)
+        subject = self.bus.subjects.to("turn", tokenizer=to)
         return await self.bus.request(subject, encode(request), within=5)
 
     def tell(self, message: Message) -> None:
         """A command without an answer."""
         self.bus.publish(self.bus.subjects.to("turn", tokenizer=TOKENIZER), encode(message))
 
-    def tokens(self, worker: str, turn_id: str, ids: bytes, **item: object) -> None:
+    def tokens(self, worker: str, turn_id: str, ids: bytes, *, to: str = TOKENIZER, **item: object) -> None:
         """One frame with one item."""
-        number = self.frames[worker] = self.frames.get(worker, 0) + 1
+        link = f"{worker} {to}"
+        number = self.frames[link] = self.frames.get(link, 0) + 1
         one = TurnTokens(turn_id=turn_id, tokens=ids, **item)  # type: ignore[arg-type]
         frame = TokenFrame(worker=worker, incarnation=self.workers[worker], number=number, items=(one,))
-        self.bus.publish(self.bus.subjects.to("tokens", tokenizer=TOKENIZER), encode(frame))
+        self.bus.publish(self.bus.subjects.to("tokens", tokenizer=to), encode(frame))
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until something that arrived makes it true."""
@@ -159,7 +160,7 @@ class Peers:
     def _do(self, msg: Msg) -> None:
         message = _any(msg.data)
         names = self.bus.subjects.match("do", msg.subject) or {}
-        if isinstance(message, RunTurn) and self.admits and names["worker"] not in self.silent:
+        if isinstance(message, RunTurn) and msg.reply and self.admits and names["worker"] not in self.silent:
             admitted = TurnAdmitted(turn=message.turn, worker=names["worker"], incarnation=1)
             self.bus.publish(msg.reply, encode(admitted))
         self._note(message)
@@ -189,29 +190,39 @@ async def owner_among(
     await publish_model(bus, card, directory)
     peers = Peers(bus, card)
     await peers.start()
-    settings = TokenizerSettings(
-        nats=server.url,
-        namespace=bus.subjects.namespace,
-        instance=TOKENIZER,
-        data_dir=str(data),
-        beat_s=0.05,
-        death_limit_s=0.5,
-        drain_s=0.1,
-    )
-    service = TokenizerService(settings)
-    living = asyncio.create_task(service.live())
     beating = asyncio.create_task(peers.beats())
+    async with owner(server, peers, data) as service:
+        yield service, peers
+    beating.cancel()
+
+
+@asynccontextmanager
+async def owner(
+    server: NatsServer, peers: Peers, data: Path, name: str = TOKENIZER, **more: object
+) -> AsyncIterator[TokenizerService]:
+    """One more tokenizer for the same neighbours; `more` are settings."""
+    fields: dict[str, object] = {
+        "nats": server.url,
+        "namespace": peers.bus.subjects.namespace,
+        "instance": name,
+        "data_dir": str(data),
+        "beat_s": 0.05,
+        "death_limit_s": 0.5,
+        "drain_s": 0.1,
+    }
+    service = TokenizerService(TokenizerSettings(**{**fields, **more}))  # type: ignore[arg-type]
+    living = asyncio.create_task(service.live())
     async with asyncio.timeout(30):
         while not (  # noqa: ASYNC110  # the service has no event for "ready"; bounded above
-            (service.models.names() or service.models.why_not(digest)) and service.presence.get("router", ROUTER)
+            (service.models.names() or service.models.why_not(peers.card.card))
+            and service.presence.get("router", ROUTER)
         ):
             await asyncio.sleep(0.01)
     try:
-        yield service, peers
+        yield service
     finally:
         service.stopping.set()
         await living
-        beating.cancel()
 
 
 def u32(*ids: int) -> bytes:

@@ -75,6 +75,7 @@ class Turns:
         self.idle = asyncio.Event()
         """Set while no turn is live."""
         self.idle.set()
+        self.on_remembered: Callable[[ServedModel, str], None] = lambda _model, _session: None
         self._models = models
         self._settings = settings
         self._prompts = PromptWatch(settings.prompt_watch_mb * MB)
@@ -299,6 +300,7 @@ class Turns:
             return
         kept = bytes(turn.generated.ids[: stream.counted(turn.generated.count) * TOKEN_BYTES])
         model.memory.remember(turn.prompt.scope, turn.prompt.ids, kept, session=turn.request.session)
+        self.on_remembered(model, turn.request.session)
 
     def fail(self, turn: Turn, error: ErrorInfo) -> None:
         """End in an error; one that must not be retried once a call was published."""

@@ -119,7 +119,7 @@ async def encode(model: ServedModel, conversation: Conversation, scope: bytes = 
     if conversation.thinking is not None:
         options.setdefault("enable_thinking", conversation.thinking)
     images_of(conversation, seen=model.card.images)  # refuses what the model cannot take
-    messages, tools = chat_messages(conversation), chat_tools(conversation)
+    messages, tools = chat_messages(conversation, model.stabiliser), chat_tools(conversation)
     try:
         rendered = await _rendered(
             model, partial(model.tokenizer.render, messages, tools, now=datetime.now().astimezone(), **options)

@@ -26,7 +26,7 @@ _CUT = "the call was cut off by the limit of tokens and was not run"
 Said = ReasoningPart | TextPart | CallPart
 
 
-def chat_messages(conversation: Conversation) -> list[Mapping[str, object]]:
+def chat_messages(conversation: Conversation, stabiliser: Stabiliser = _STABILISER) -> list[Mapping[str, object]]:
     """Messages as templates want them, without volatile preambles, results in the order of their calls.
 
     A thought after a call begins a message of its own: each stands before its own calls, however a client sent them.
@@ -39,7 +39,7 @@ def chat_messages(conversation: Conversation) -> list[Mapping[str, object]]:
         if isinstance(part, CallPart)
     }
     ordered = _in_order_of_calls(_with_cut_calls_told(conversation.messages))
-    return _STABILISER.messages(one for message in ordered for one in _messages(message, names))
+    return stabiliser.messages(one for message in ordered for one in _messages(message, names))
 
 
 def _with_cut_calls_told(messages: Iterable[Message]) -> Iterator[Message]:

@@ -28,6 +28,7 @@ TRAFFIC: dict[str, Traffic] = {
         (m.TurnRequest, m.CancelTurn, m.Attach, m.CountTokens, m.Detokenize),
         (m.TurnTaken, m.Attached, m.TokenCount, m.TokenText, m.Refused),
     ),
+    "memory": Traffic((m.CarryMemory,)),
     "place": Traffic((m.PlaceTurn, m.CancelPlace), (m.PlaceQueued, m.Placement, m.Refused)),
     "overlap": Traffic((m.OverlapQuery,), (m.Overlap,)),
     "do": Traffic((m.RunTurn, m.CancelTurn, m.Retain, m.ResendTokens, m.Drain), (m.TurnAdmitted, m.Refused)),

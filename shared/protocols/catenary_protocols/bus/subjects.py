@@ -50,6 +50,9 @@ class Channel:
 _ALL = SERVICES
 _CHANNELS = (
     Channel("turn", "turn.{tokenizer}", "request", ("frontend",), ("tokenizer",), "Commands to the owner of a turn."),
+    Channel(
+        "memory", "memory.{tokenizer}", "core", ("tokenizer",), ("tokenizer",), "Answers as generated, to a new owner."
+    ),
     Channel("place", "place.{router}", "request", ("tokenizer",), ("router",), "Asks for a placement."),
     Channel("overlap", "overlap.{model}", "request", ("router",), ("kv-indexer",), "Who holds this prompt's blocks?"),
     Channel("do", "worker.{worker}.do", "request", ("tokenizer", "operator"), ("worker",), "Commands to one worker."),

@@ -16,6 +16,7 @@ from catenary_protocols.bus.messages.kv import (
     SnapshotPage,
     SnapshotQuery,
 )
+from catenary_protocols.bus.messages.memory import CarryMemory, RememberedAnswer
 from catenary_protocols.bus.messages.placing import (
     CancelPlace,
     Candidate,
@@ -59,6 +60,7 @@ __all__ = [
     "CancelPlace",
     "CancelTurn",
     "Candidate",
+    "CarryMemory",
     "CountTokens",
     "Detokenize",
     "Drain",
@@ -79,6 +81,7 @@ __all__ = [
     "PlaceTurn",
     "Placement",
     "Refused",
+    "RememberedAnswer",
     "ResendTokens",
     "Retain",
     "Retention",
