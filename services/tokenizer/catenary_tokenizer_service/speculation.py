@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import msgspec
 from catenary_protocols.bus.codec import encode
-from catenary_protocols.bus.messages import CancelTurn, LiveTurn, Retention, RunTurn, TurnTokens
+from catenary_protocols.bus.messages import CancelTurn, LiveTurn, Retention, RunTurn, TurnRequest, TurnTokens
 from catenary_protocols.bus.tool_plane import ToolResult
 from catenary_protocols.conversation import Hints, Message, Sampling, TextPart, ToolMessage, UserMessage
 from catenary_protocols.errors import CatenaryError
@@ -239,16 +239,16 @@ async def _certain(watched: _Watched, end: _End, model: ServedModel) -> bytes:
         return (await encode_prompt(model, following, end.prompt.scope)).ids
 
     if end.echo.calls:
-        return await prompt_with(*(_answer(call.id, watched.results[call.key]) for call in end.echo.calls))
+        return await prompt_with(*(_answer(call.id, watched.results[call.key], request) for call in end.echo.calls))
     first, second = [await prompt_with(UserMessage(parts=(TextPart(text=probe),))) for probe in PROBES]
     return first[: _common(first, second)]
 
 
-def _answer(call_id: str, result: ToolResult) -> ToolMessage:
+def _answer(call_id: str, result: ToolResult, request: TurnRequest) -> ToolMessage:
+    """As the client will send it; only one of the APIs has a word for a tool that failed."""
     text = result.output or (result.error.message if result.error else "")
-    return ToolMessage(
-        call_id=call_id, parts=(TextPart(text=text),), name=result.tool, is_error=result.error is not None
-    )
+    failed = result.error is not None and request.api == "messages"
+    return ToolMessage(call_id=call_id, parts=(TextPart(text=text),), name=result.tool, is_error=failed)
 
 
 def _common(one: bytes, other: bytes) -> int:
