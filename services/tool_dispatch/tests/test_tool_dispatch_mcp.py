@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -38,10 +39,12 @@ async def caller(server: NatsServer) -> AsyncIterator[Caller]:
 
 @asynccontextmanager
 async def over_http(port: int = 0) -> AsyncIterator[tuple[Process, int]]:
-    process = await asyncio.create_subprocess_exec(*STDIO[:2], "http", str(port), stdout=PIPE)
-    assert process.stdout is not None
+    process = await asyncio.create_subprocess_exec(*STDIO[:2], "http", str(port), stderr=PIPE)
+    assert process.stderr is not None
     try:
-        yield process, int(await process.stdout.readline())
+        while not (listening := re.search(rb"running on http://127.0.0.1:(\d+)", await process.stderr.readline())):
+            assert process.returncode is None
+        yield process, int(listening[1])
     finally:
         if process.returncode is None:
             process.kill()

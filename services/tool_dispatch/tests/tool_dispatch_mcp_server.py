@@ -1,15 +1,13 @@
-"""An MCP server for tests: `stdio`, or `http PORT`, which says on stdout when it listens (0: any port)."""
+"""An MCP server for tests: `stdio`, or `http PORT`, which says on stderr where it listens (0: any port)."""
 
 import asyncio
 import os
 import signal
-import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 import mcp_types as types
-import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
@@ -96,14 +94,8 @@ async def change(add_tool: str, remove: str, ctx: Context[Any, Any]) -> str:
     return "changed"
 
 
-def serve_http(port: int) -> None:
-    with socket.create_server(("127.0.0.1", port)) as listening:
-        print(listening.getsockname()[1], flush=True)
-        uvicorn.Server(uvicorn.Config(server.streamable_http_app(), log_level="critical")).run([listening])
-
-
 if __name__ == "__main__":
     if sys.argv[1] == "http":
-        serve_http(int(sys.argv[2]))
+        server.run("streamable-http", port=int(sys.argv[2]))
     else:
         server.run("stdio")
