@@ -55,6 +55,9 @@ check: $(VENV)/.dev  ## lint, format, types, layers, generated files
 format: $(VENV)/.dev  ## let ruff mend what it can
 	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
+audit: $(VENV)/.dev  ## known vulnerabilities in what is installed to serve
+	$(BIN)/python -m tests.audit
+
 cases: $(VENV)/.dev  ## run case files (FILES=path/*.jsonl)
 	$(BIN)/python -m tests.cases $(FILES)
 
@@ -86,4 +89,4 @@ lock: $(BIN)/uv  ## write the exported requirements anew from the members' decla
 	$(foreach s,$(SERVICES),$(UV) export -q --frozen --no-header --no-annotate --no-emit-workspace --no-dev --package $(or $(DIST_$(s)),catenary-$(subst _,-,$(s))) --format requirements-txt -o requirements/$(s).txt ;)
 	$(UV) export -q --frozen --no-header --no-annotate --no-emit-workspace --no-dev --package catenary-worker --extra llamacpp --format requirements-txt -o requirements/worker-llamacpp.txt
 
-.PHONY: help install install-dev serve demo test check format reference cases clients bench faults compose-test soak fuzz lock
+.PHONY: help install install-dev serve demo test check format reference audit cases clients bench faults compose-test soak fuzz lock

@@ -13,6 +13,7 @@ from pathlib import Path
 from catenary_protocols.errors import TransportError
 from catenary_runtime.bus import connect_once, redact
 from catenary_runtime.provision import provision
+from catenary_runtime.tls import broker_tls
 from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
 
@@ -146,7 +147,7 @@ def _state(child: Child) -> str:
 
 async def _provision(url: str, options: Options) -> None:
     """Check the broker's limits and make streams and consumers; raises `LaunchError`."""
-    nc = await connect_once(url, "catenary-up")
+    nc = await connect_once(url, "catenary-up", tls=broker_tls(options.common) if options.broker else None)
     try:
         if nc.max_payload < MIN_PAYLOAD:
             raise LaunchError(

@@ -30,6 +30,8 @@ class Flags:
     config: str = ""
     host: str = ""
     port: int | None = None
+    tls_cert: str = ""
+    tls_key: str = ""
     workers: int | None = None
     engine: str = ""
     model: str = ""
@@ -50,6 +52,7 @@ class Options:
     """What holds, after all sources were read.
 
     Attributes:
+        tls_cert: of the HTTP APIs, "" for plain HTTP.
         broker: URL of the external broker, "" to run our own.
         tools: names in the registry of tool-dispatch.
     """
@@ -58,6 +61,8 @@ class Options:
     common: Settings
     host: str
     port: int
+    tls_cert: str
+    tls_key: str
     broker: str
     models: tuple[Model, ...]
     tools: tuple[str, ...]
@@ -89,6 +94,8 @@ def resolve(flags: Flags, environ: Mapping[str, str] = os.environ) -> Options:
         common=common.settings,
         host=front.host,
         port=front.port,
+        tls_cert=front.tls_cert,
+        tls_key=front.tls_key,
         broker="" if common.origins["nats"] == "default" else common.settings.nats,
         models=tuple(_models(flags, flags.config or environ.get("CATENARY_CONFIG", ""))),
         tools=tuple(load_tools(Path(tools.registry)) if tools.registry else load_tools()),
@@ -96,8 +103,9 @@ def resolve(flags: Flags, environ: Mapping[str, str] = os.environ) -> Options:
 
 
 def _frontend(flags: Flags) -> Sequence[str]:
-    host = [f"--host={flags.host}"] if flags.host else []
-    return host if flags.port is None else [*host, f"--port={flags.port}"]
+    port = "" if flags.port is None else str(flags.port)
+    said = {"host": flags.host, "port": port, "tls-cert": flags.tls_cert, "tls-key": flags.tls_key}
+    return [f"--{name}={value}" for name, value in said.items() if value]
 
 
 def _models(flags: Flags, file: str) -> list[Model]:

@@ -38,11 +38,12 @@ def plan_services(options: Options, url_of: UrlOf, port: int) -> list[Plan]:
     """One process for each service, and the workers of each model. On a shared broker, names get a suffix."""
     mark = f"-{secrets.token_hex(2)}" if options.broker else ""
     host = "127.0.0.1" if options.host in ANYWHERE else options.host
-    front = Job("frontend", f"frontend{mark}", (f"--host={options.host}", f"--port={port}"))
+    tls = (f"--tls-cert={options.tls_cert}", f"--tls-key={options.tls_key}") if options.tls_cert else ()
+    front = Job("frontend", f"frontend{mark}", (f"--host={options.host}", f"--port={port}", *tls))
     others = [Job(name, f"{name}{mark}") for name in MODULES if name not in {"frontend", "worker"}]
     others += _workers(options, mark)
     return [
-        _plan(options, url_of, front, f"http://{host}:{port}"),
+        _plan(options, url_of, front, f"{'https' if tls else 'http'}://{host}:{port}"),
         *(
             _plan(options, url_of, job, f"http://{options.common.host}:{admin}", f"--admin-port={admin}")
             for job, admin in zip(others, free_ports(len(others)), strict=True)

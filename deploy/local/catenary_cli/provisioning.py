@@ -5,6 +5,7 @@ import asyncio
 
 from catenary_runtime.bus import connect_once
 from catenary_runtime.provision import provision
+from catenary_runtime.tls import broker_tls
 
 from catenary_cli.mesh import broker_of
 from catenary_cli.options import Flags, Options, resolve
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _provision(options: Options, tools: tuple[str, ...]) -> list[str]:
-    nc = await connect_once(broker_of(options), "catenary-provision")
+    nc = await connect_once(broker_of(options), "catenary-provision", tls=broker_tls(options.common))
     try:
         return await provision(nc.jetstream(), options.subjects, dict.fromkeys((*options.tools, *tools)))
     finally:

@@ -23,6 +23,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--host", default="", help="address of the HTTP APIs (default 127.0.0.1)")
     parser.add_argument("--port", type=int, help="port of the HTTP APIs, 0 for any free one (default 8000)")
+    parser.add_argument("--tls-cert", default="", help="certificate of the HTTP APIs (default: plain HTTP)")
+    parser.add_argument("--tls-key", default="", help="key of that certificate")
     parser.add_argument("--workers", type=int, help="workers of each model (default 2, or the file's)")
     parser.add_argument("--engine", default="", help="engine of the workers (default sim, or the file's)")
     parser.add_argument("--model", default="", help="serve this model alone: a GGUF file or a model directory")

@@ -19,3 +19,4 @@ DURATION = Histogram(
 ATTACHED = Counter("catenary_attaches_total", "Times that missing events were asked for", ["why"])
 RESUBMITTED = Counter("catenary_turns_resubmitted_total", "Turns given to another owner before any event came")
 SLOW_READERS = Counter("catenary_slow_readers_total", "Streams cut because their client did not read")
+CONNECTIONS_REFUSED = Counter("catenary_connections_refused_total", "Connections closed without a request", ["why"])

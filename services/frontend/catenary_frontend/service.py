@@ -2,7 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from catenary_protocols.bus.messages import Beat
 from catenary_protocols.errors import ErrorInfo
@@ -13,6 +13,7 @@ from catenary_frontend.app import App, make_app
 from catenary_frontend.auth import Keys
 from catenary_frontend.catalog import Catalog
 from catenary_frontend.edge import Edge
+from catenary_frontend.guard import server_options
 from catenary_frontend.sealing import Sealer
 from catenary_frontend.settings import FrontendSettings
 from catenary_frontend.stored import StoredResponses
@@ -90,3 +91,7 @@ class Frontend(Service[FrontendSettings]):
     def http_port(self) -> int:
         """The APIs' port."""
         return self.settings.port
+
+    def http_options(self) -> dict[str, Any]:
+        """Bounds on connections, and TLS."""
+        return server_options(self.settings)

@@ -10,6 +10,11 @@ class FrontendSettings(Settings):
     """HTTP edge: OpenAI and Anthropic APIs."""
 
     port: int = option(8000, "Port of the APIs; 0 picks a free one.")
+    tls_cert: str = option("", "Certificate chain of the APIs (PEM); without it they are plain HTTP.")
+    tls_key: str = option("", "Key of that certificate (PEM).")
+    max_connections: int = option(4096, "Client connections at a time; one more is told 503 and closed.")
+    head_s: float = option(10.0, "Longest time a request's line and headers may take to come.")
+    body_s: float = option(60.0, "Longest time a request's body may take to come.")
     api_keys: tuple[str, ...] = option(
         (), "Hashes of keys that may call, each `hash` or `tenant:hash`; without any key, anyone may.", secret=True
     )

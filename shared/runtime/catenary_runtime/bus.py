@@ -8,13 +8,13 @@ the oldest is dropped first, and its receiver sees a gap and asks.
 
 import asyncio
 import contextlib
+import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-import nats
 import structlog
 from catenary_protocols.bus.codec import UndecodableError
 from catenary_protocols.bus.subjects import Subjects
@@ -27,6 +27,7 @@ from nats.errors import MaxPayloadError, NoServersError
 from nats.js import JetStreamContext
 
 from catenary_runtime.metrics import BUS_DROPPED, BUS_UNDECODABLE
+from catenary_runtime.tls import CarefulClient
 
 log = structlog.get_logger()
 Handler = Callable[[Msg], None]
@@ -58,7 +59,14 @@ class Bus:
     """See the module. `instance` names the connection, and its inbox unless `inbox` does."""
 
     def __init__(
-        self, url: str, subjects: Subjects, instance: str, *, death_limit: float = 1.5, inbox: str = ""
+        self,
+        url: str,
+        subjects: Subjects,
+        instance: str,
+        *,
+        death_limit: float = 1.5,
+        inbox: str = "",
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.subjects = subjects
         self.instance = instance
@@ -70,7 +78,8 @@ class Bus:
         self.on_lost: Callable[[], None] = lambda: None
         self.on_back: Callable[[], None] = lambda: None
         self._url = url
-        self._nc = Client()
+        self._nc = CarefulClient()
+        self._tls = tls
         self._held: deque[tuple[str, bytes, str, Headers | None]] = deque()
         self._held_bytes = 0
         self._asks: dict[str, Ask] = {}
@@ -99,6 +108,7 @@ class Bus:
                     max_outstanding_pings=2,
                     pending_size=-1,
                     inbox_prefix=self._inbox,
+                    tls=self._tls,
                     allow_reconnect=True,
                 )
         except (NatsError, OSError, TimeoutError) as error:
@@ -294,19 +304,22 @@ def redact(url: str) -> str:
 
 async def connect_once(url: str, name: str, **options: Any) -> Client:
     """A plain connection for short commands; raises `TransportError` when the broker is not there."""
+    client = CarefulClient()
     try:
-        return await nats.connect(
+        await client.connect(
             url.split(","),
             name=name,
             allow_reconnect=False,
             connect_timeout=2,
             max_reconnect_attempts=1,  # the first connect counts as one, and tries again this often
-            reconnect_time_wait=0.05,
+            reconnect_time_wait=0.05,  # type: ignore[arg-type]  # seconds; a float works
             error_cb=_quiet,
             **options,
         )
     except (NatsError, NoServersError, OSError, TimeoutError) as error:
+        client.abandon()
         raise TransportError(f"no broker at {redact(url)}: {error or type(error).__name__}") from error
+    return client
 
 
 async def _quiet(_: Exception) -> None:

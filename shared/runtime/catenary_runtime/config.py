@@ -39,6 +39,9 @@ class Settings:
     """What every service takes."""
 
     nats: str = option("nats://127.0.0.1:4222", "Broker URL(s), comma-separated; may hold credentials.", secret=True)
+    nats_ca: str = option("", "Authorities that vouch for the broker (PEM); left out with tls://: the system's.")
+    nats_cert: str = option("", "Certificate to show the broker (PEM).")
+    nats_key: str = option("", "Key of that certificate (PEM).")
     namespace: str = option(
         DEFAULT_NAMESPACE, "First tokens of every subject; meshes with different ones share a broker."
     )

@@ -29,6 +29,7 @@ from catenary_runtime.config import ConfigError, Settings, load
 from catenary_runtime.health import EmbeddedServer, Health, admin_app, server_for
 from catenary_runtime.metrics import BUILD, TASKS
 from catenary_runtime.presence import AnyBeat, Presence
+from catenary_runtime.tls import broker_tls
 
 S = TypeVar("S", bound=Settings)
 log = structlog.get_logger()
@@ -62,6 +63,7 @@ class Service(Generic[S]):
             self.instance,
             death_limit=settings.death_limit_s,
             inbox=inbox(self.name, self.instance),
+            tls=broker_tls(settings),
         )
         self.presence = Presence(
             self.bus,
@@ -96,6 +98,10 @@ class Service(Generic[S]):
     def http_port(self) -> int:
         """The port to serve `app` on; 0 picks a free one."""
         return self.settings.admin_port
+
+    def http_options(self) -> dict[str, Any]:
+        """More for uvicorn."""
+        return {}
 
     # --- what a service uses ------------------------------------------------------------------------------------
 
@@ -153,7 +159,7 @@ class Service(Generic[S]):
             async with asyncio.TaskGroup() as self._tasks:
                 await self.presence.start(self.watches)
                 await self.start()
-                server = server_for(self.app(), self.settings.host, self.http_port())
+                server = server_for(self.app(), self.settings.host, self.http_port(), **self.http_options())
                 serving = self.spawn(server.serve(), "http")
                 port = await server.started_on()
                 beating = self.spawn(self.presence.run(), "beats")
