@@ -116,22 +116,21 @@ class Router(Service[RouterSettings]):
         )
 
     def _note(self, decided: Decided, span: telemetry.Span) -> None:
-        answer, choice = decided.answer, decided.choice
+        answer, decision = decided.answer, decided.decision
         if isinstance(answer, Refused):
             REFUSALS.labels(code=answer.error.code).inc()
             telemetry.fail(span, answer.error.code)
             span.end()
         elif isinstance(answer, Placement):
-            if choice is not None:
-                DECISIONS.labels(policy=answer.policy, reason=choice.reason).inc()
+            if decision is not None:
+                DECISIONS.labels(policy=answer.policy, reason=decision.reason).inc()
                 PREDICTED_HIT.observe(decided.hit)
                 WAITED.observe(decided.waited_s)
-                span.set_attribute(semconv.ROUTE_REASON, choice.reason)
+                span.set_attribute(semconv.ROUTE_REASON, decision.reason)
+                span.set_attribute(semconv.ROUTE_CANDIDATES, [one.told() for one in decision.considered])
             span.set_attribute(semconv.WORKER, answer.worker)
             span.set_attribute(semconv.POLICY, answer.policy)
             span.set_attribute(semconv.OVERLAP_BLOCKS, answer.overlap)
-            told = [f"{one.worker} {one.cost:g} ms, {one.overlap} blocks" for one in answer.candidates]
-            span.set_attribute(semconv.ROUTE_CANDIDATES, told)
             span.end()
 
     async def _ticks(self) -> None:

@@ -14,7 +14,7 @@ def one_worker(**load: int) -> Stage:
     return stage
 
 
-def load_of(stage: Stage) -> tuple[int, int, int]:
+def load_of(stage: Stage) -> tuple[int, float, int]:
     worker = stage.desk.fleet.workers["w0"]
     return worker.turns, worker.queued_tokens, worker.used_blocks
 
@@ -30,6 +30,43 @@ def test_a_placement_counts_at_once_and_the_beat_takes_over() -> None:
     assert load_of(stage) == (1, 100, 9)
     stage.runs("w0", waiting_prefill=0, kv_used=0)
     assert load_of(stage) == (0, 0, 0)
+
+
+def test_between_two_beats_prefill_goes_on_at_the_workers_pace() -> None:
+    stage = Stage()
+    stage.worker("w0", waiting_prefill=1000, prefill_tokens_per_s=1000.0)
+    stage.placed("t", prompt((1, 8)))
+    worker = stage.desk.fleet.workers["w0"]
+    assert worker.queued_tokens == 1129
+    worker.work(stage.now + 0.5)
+    assert worker.queued_tokens == 629
+    worker.work(stage.now + 60)
+    assert worker.queued_tokens == 0
+    stage.worker("w0", waiting_prefill=400, prefill_tokens_per_s=1000.0, running=1)
+    assert worker.queued_tokens == 529, "a beat is the truth again"
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["place", "cancel", "wait", "beat"]), st.integers(0, 4)), max_size=40),
+    st.floats(0, 1e5),
+)
+def test_the_queue_is_never_less_than_nothing_nor_more_than_was_put_there(
+    steps: list[tuple[str, int]], pace: float
+) -> None:
+    stage = Stage()
+    stage.worker("w0", prefill_tokens_per_s=pace)
+    worker = stage.desk.fleet.workers["w0"]
+    for what, number in steps:
+        if what == "place":
+            stage.place(f"t{number}", prompt((number, 8)))
+        elif what == "cancel":
+            stage.cancel(f"t{number}")
+        elif what == "beat":
+            stage.worker("w0", prefill_tokens_per_s=pace, waiting_prefill=100 * number)
+        else:
+            stage.now += number / 20
+            worker.work(stage.now)
+        assert 0 <= worker.queued_tokens <= worker.beat.waiting_prefill + worker.placed_tokens
 
 
 def test_a_turn_that_moves_on_is_in_the_beats_numbers() -> None:

@@ -1,6 +1,8 @@
 """Why a turn runs where it does, told later."""
 
-from catenary_router.core.history import History
+import msgspec
+from catenary_protocols.bus.messages import Placement
+from catenary_router.core.history import Decision, History
 from catenary_router.testing import Stage, prompt
 
 
@@ -36,3 +38,19 @@ def test_only_the_last_placements_are_kept() -> None:
     for number in range(3):
         stage.placed(f"t{number}", prompt((number, 4)))
     assert [len(stage.desk.history.of(f"t{number}")) for number in range(3)] == [0, 1, 1]
+
+
+def test_a_placement_that_is_to_be_explained_tells_what_the_history_has_and_fits_a_header() -> None:
+    stage = Stage()
+    for number in range(20):
+        stage.worker(f"wörker{number}", waiting_prefill=100 * number, running=1)
+    answer = stage.place("t", prompt((1, 8)), explain=True)
+    assert isinstance(answer, Placement)
+    (decision,) = stage.desk.history.of("t")
+    assert msgspec.json.decode(answer.why, type=Decision) == decision
+    assert len(decision.considered) == 8
+    assert answer.why.isascii()
+    assert len(answer.why) < 2000
+    plain = stage.place("u", prompt((1, 8)))
+    assert isinstance(plain, Placement)
+    assert plain.why == ""

@@ -16,9 +16,9 @@ from catenary_protocols.ids import TurnKey
 
 from catenary_router.core.cost import Seen, Weights, ms_per_token
 from catenary_router.core.fleet import Fleet, Placed
-from catenary_router.core.history import History
+from catenary_router.core.history import Decision, History, told
 from catenary_router.core.homes import Homes
-from catenary_router.core.placement import Choice, Policy, choose
+from catenary_router.core.placement import Policy, choose
 from catenary_router.core.popular import Popular
 from catenary_router.core.queue import FairQueue
 from catenary_router.core.room import Entry, Limits, Pool, Room
@@ -43,14 +43,14 @@ class Decided:
     """An answer to send.
 
     Attributes:
-        choice: for a placement, why there.
+        decision: for a placement made just now, why there.
         waited_s: since the turn came to the desk.
         hit: share of the prompt's tokens expected in the cache there.
     """
 
     entry: Entry
     answer: Answer
-    choice: Choice | None = None
+    decision: Decision | None = None
     waited_s: float = 0.0
     hit: float = 0.0
 
@@ -234,7 +234,7 @@ class Desk:
             return None
         last = place.last_worker or self._homes.of(place.session)
         choice = choose(place, candidates, self._policy, last)
-        self.history.note(place, choice, self._policy.name, self._weights, now=now, since=entry.since)
+        decision = self.history.note(place, choice, self._policy.name, self._weights, now=now, since=entry.since)
         self._count(place, choice.seen, entry.hashes, now)
         placement = Placement(
             turn=place.turn,
@@ -245,13 +245,14 @@ class Desk:
             overlap=choice.seen.overlap,
             policy=self._policy.name,
             candidates=choice.candidates,
+            why=told(decision) if place.explain else "",
         )
         self._decided[place.turn] = (placement, now)
         if self.queue.served(place.turn.turn_id):
             self._left(entry.pool)
         self._entries.pop(place.turn.turn_id, None)
         hit = 1.0 - choice.seen.new_tokens / max(1, place.prompt_tokens)
-        return Decided(entry, placement, choice, now - entry.since, hit)
+        return Decided(entry, placement, decision, now - entry.since, hit)
 
     def _left(self, pool: Pool) -> None:
         self._waiting[pool] -= 1

@@ -3,7 +3,8 @@
 The rule: a placement counts on its worker at once, and until the worker's own numbers surely hold the turn: its beat
 says that it ended or moved on, or has named it for as long as a step takes (numbers are as of the last step), or does
 not name it though it had time to. From then on the beat alone is the truth. So no load is forgotten or kept for ever,
-and another router that hears the same beats sees the same fleet.
+and another router that hears the same beats sees the same fleet. Between two beats prefill goes on at the pace that the
+worker reports: what was queued a moment ago is less now.
 """
 
 from collections.abc import Iterator
@@ -46,7 +47,11 @@ class Placed:
 
 @dataclass(slots=True)
 class Worker:
-    """One worker: its last beat, and what was placed on it since."""
+    """One worker: its last beat, and what was placed on it since.
+
+    Attributes:
+        computed: prompt tokens it has probably computed since that beat, as of `computed_at`.
+    """
 
     name: str
     incarnation: int
@@ -54,6 +59,8 @@ class Worker:
     placed: dict[str, Placed] = field(default_factory=dict)
     placed_tokens: int = 0
     placed_blocks: int = 0
+    computed: float = 0.0
+    computed_at: float = 0.0
 
     @property
     def turns(self) -> int:
@@ -66,18 +73,29 @@ class Worker:
         return self.beat.max_batch or ROOM_UNKNOWN
 
     @property
-    def queued_tokens(self) -> int:
-        """Prompt tokens to compute before a new turn's."""
-        return self.beat.waiting_prefill + self.placed_tokens
+    def queued_tokens(self) -> float:
+        """Prompt tokens to compute before a new turn's, as of `computed_at`."""
+        return self._queue - self.computed
 
     @property
     def used_blocks(self) -> int:
         """KV blocks that turns hold or will."""
         return self.beat.kv_used + self.placed_blocks
 
+    @property
+    def _queue(self) -> int:
+        return self.beat.waiting_prefill + self.placed_tokens
+
+    def work(self, now: float) -> None:
+        """Prefill went on until now."""
+        passed = max(0.0, now - self.computed_at)
+        self.computed = min(self._queue, self.computed + passed * self.beat.prefill_tokens_per_s)
+        self.computed_at = now
+
     def take(self, placed: Placed) -> None:
         """Count a placement."""
         self.release(placed.turn.turn_id)
+        self.work(placed.at)
         self.placed[placed.turn.turn_id] = placed
         self.placed_tokens += placed.new_tokens
         self.placed_blocks += placed.new_blocks
@@ -88,10 +106,11 @@ class Worker:
         if placed is not None:
             self.placed_tokens -= placed.new_tokens
             self.placed_blocks -= placed.new_blocks
+            self.computed = min(self.computed, self._queue)
 
     def heard(self, beat: WorkerLoad, now: float) -> None:
         """A new beat; placements that are in its numbers need not be counted apart any more."""
-        self.beat = beat
+        self.beat, self.computed, self.computed_at = beat, 0.0, now
         if self.placed:
             offsets = {live.turn_id: live.offset for live in beat.turns}
             ended = {key.turn_id for key in beat.ended}

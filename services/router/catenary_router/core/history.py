@@ -4,6 +4,7 @@ The rule: figures are as they were when the turn was placed; the last few thousa
 a turn together.
 """
 
+import json
 from collections import OrderedDict
 
 import msgspec
@@ -29,6 +30,11 @@ class Considered(msgspec.Struct, frozen=True, kw_only=True):
     overlap: int
     turns: int
     queued_ms: float
+
+    def told(self) -> str:
+        """In a line."""
+        load = f"{self.turns} turns, {self.queued_ms:g} ms queued"
+        return f"{self.worker}: cost {self.cost:g}, {self.overlap} blocks, {load}"
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +69,7 @@ class History:
 
     def note(
         self, place: PlaceTurn, choice: Choice, policy: str, weights: Weights, *, now: float, since: float
-    ) -> None:
+    ) -> Decision:
         """A turn is about to be placed; nothing was counted on its worker yet."""
         turn = place.turn
         decision = Decision(
@@ -92,7 +98,13 @@ class History:
         self._turns.move_to_end(turn.turn_id)
         if len(self._turns) > self._kept:
             self._turns.popitem(last=False)
+        return decision
 
     def of(self, turn_id: str) -> tuple[Decision, ...]:
         """The turn's placements, the latest last; none when it was never placed here, or long ago."""
         return self._turns.get(turn_id, ())
+
+
+def told(decision: Decision) -> str:
+    """As JSON in ASCII, which goes into a header as it is."""
+    return json.dumps(msgspec.to_builtins(decision), separators=(",", ":"))

@@ -87,6 +87,7 @@ class Room:
         popular, price = self._popular.shared(hashes, now)
         candidates = []
         for worker in serving:
+            worker.work(now)
             held = min(entry.overlap.get(worker.name, 0), len(hashes))
             overlap = self._sharing.overlap(worker.name, hashes, held, now, known=worker.name in entry.known)
             new_tokens = max(1, place.prompt_tokens - overlap * place.block_size)
