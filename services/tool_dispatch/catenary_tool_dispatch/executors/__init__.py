@@ -2,6 +2,7 @@
 
 from catenary_tool_dispatch.executors.base import Executor, Invocation, Outcome
 from catenary_tool_dispatch.executors.command import CommandExecutor
+from catenary_tool_dispatch.executors.http import HttpExecutor
 from catenary_tool_dispatch.executors.python import PythonExecutor, resolve
 from catenary_tool_dispatch.specs import ToolSpec
 
@@ -13,8 +14,6 @@ def build(spec: ToolSpec) -> Executor:
     if spec.command:
         return CommandExecutor(tuple(spec.command), spec.max_output_bytes)
     if spec.url:
-        from catenary_tool_dispatch.executors.http import HttpExecutor  # costs megabytes, and most registries need none
-
         return HttpExecutor(
             spec.url, headers=spec.headers, private_host=spec.private_host, max_output=spec.max_output_bytes
         )
