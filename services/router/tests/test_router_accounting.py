@@ -72,9 +72,17 @@ def test_the_queue_is_never_less_than_nothing_nor_more_than_was_put_there(
 def test_a_turn_that_moves_on_is_in_the_beats_numbers() -> None:
     stage = one_worker()
     stage.placed("t", prompt((1, 8)))
-    for offset in (7, 8):  # a moved turn begins with the offset it had
-        stage.worker("w0", turns=(LiveTurn(turn_id="t", at="t0", offset=offset),), running=1)
+    stage.worker("w0", turns=(LiveTurn(turn_id="t", at="t0", offset=1),), running=1)
+    assert load_of(stage) == (1, 0, 0)
+
+
+def test_a_moved_turn_begins_with_the_offset_it_had() -> None:
+    stage = one_worker()
+    stage.placed("t", prompt((1, 8)), attempt=1)
+    stage.worker("w0", turns=(LiveTurn(turn_id="t", at="t0", attempt=1, offset=7),), running=0)
     assert load_of(stage)[0] == 1
+    stage.worker("w0", turns=(LiveTurn(turn_id="t", at="t0", attempt=1, offset=8),), running=1)
+    assert load_of(stage) == (1, 0, 0)
 
 
 def test_a_turn_that_ended_between_two_beats_is_not_kept() -> None:

@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 from catenary_protocols.bus.messages import Placement, Refused
 from catenary_protocols.conversation import Hints
+from catenary_router.core.fleet import STEP_S
 from catenary_router.testing import BLOCK, Stage, prompt
 
 
@@ -72,6 +73,18 @@ def test_siblings_of_a_long_prefix_share_one_prefill_before_any_event_comes() ->
     assert len(workers) <= 2
 
 
+def test_in_an_idle_mesh_nobody_is_harmed_by_computing_a_prefix_once_more() -> None:
+    def second(running: int) -> str:
+        stage = fleet("w0", "w1")
+        for name in ("w0", "w1"):
+            stage.worker(name, running=running)
+        first = stage.placed("first", prompt((1, 400), (2, 200)))
+        stage.placed("second", prompt((1, 400), (3, 10)))
+        return "the same" if stage.where("second") == first else "another"
+
+    assert (second(0), second(10)) == ("another", "the same")
+
+
 def test_a_short_shared_prefix_does_not_stampede_one_worker() -> None:
     stage = fleet("w0", "w1", "w2", "w3")
     workers = Counter(stage.placed(f"t{n}", prompt((1, 8))) for n in range(40))
@@ -98,7 +111,9 @@ def test_a_prompt_everyone_shares_does_not_keep_one_worker_busy_alone() -> None:
 def test_siblings_wait_for_their_prefix_where_it_is_computed_though_that_takes_long() -> None:
     stage = fleet("w0", "w1", "w2", "w3")
     first = stage.placed("first", prompt((1, 4000)))
-    stage.worker(first, waiting_prefill=60_000, running=1)
+    for waiting in (62_000, 60_000):
+        stage.runs(first, "first", waiting_prefill=waiting)
+        stage.now += STEP_S + 0.1
     assert {stage.placed(f"child{n}", prompt((1, 4000), (n, 4))) for n in range(7)} == {first}
 
 
@@ -171,7 +186,8 @@ def test_workers_to_avoid_are_used_only_when_there_is_no_other() -> None:
 def test_a_turn_nobody_waits_for_takes_the_longer_queue_to_save_work() -> None:
     def worker_for(sensitivity: float) -> str:
         stage = fleet("w0", "w1")
-        stage.worker("w0", running=1, waiting_prefill=13_000)
+        stage.worker("w0", running=4, waiting_prefill=13_000)
+        stage.worker("w1", running=4)
         blocks = prompt((1, 400))
         stage.held["w0"] = set(blocks)
         return stage.placed("t", blocks, hints=Hints(latency_sensitivity=sensitivity))

@@ -1,11 +1,11 @@
 """What it costs to place a turn on a worker, in milliseconds.
 
 The rule: cost = the turn's estimated time to first token + the harm it does to others. Before its first token lie the
-prefill already queued there and its own uncached tokens. Others are harmed by the same tokens (they wait meanwhile), by
-one more sequence in every decode step, and by the blocks it takes from sessions that live there and will be back. The
-turns of a worker that has more than its share count by the cube of the excess, so that a prompt everyone shares is
-computed on a second worker before the first is far busier than the others. Speed is what the worker itself reports, so
-a slow engine is simply dearer.
+prefill already queued there and its own uncached tokens. Others are harmed by the same tokens (they wait meanwhile; in
+an idle mesh there is nobody who would), by one more sequence in every decode step, and by the blocks it takes from
+sessions that live there and will be back. The turns of a worker that has more than its share count by the cube of the
+excess, so that a prompt everyone shares is computed on a second worker before the first is far busier than the others.
+Speed is what the worker itself reports, so a slow engine is simply dearer.
 """
 
 from collections.abc import Sequence
@@ -23,12 +23,14 @@ class Weights:
         harm: milliseconds of others' waiting against milliseconds of ours.
         decode: of a decode step, for each turn that is there already.
         crowding: of our own prefill, when as many sessions live there as its cache can hold.
+        patience: milliseconds that a turn waits for room where its prefix is against those of computing it elsewhere.
         tokens_per_s, decode_ms: for workers that have not reported.
     """
 
     harm: float = 1.0
     decode: float = 0.1
     crowding: float = 2.0
+    patience: float = 0.5
     tokens_per_s: float = 30_000.0
     decode_ms: float = 10.0
 
@@ -86,10 +88,12 @@ def cost(seen: Seen, weights: Weights) -> Cost:
     crowd = 0.0
     if capacity := beat.kv_total * beat.block_size:
         crowd = min(2.0, (seen.home_tokens + seen.new_tokens) / capacity)
-    share = max(1.0, worker.turns / seen.mean_turns) if seen.mean_turns else 1.0
+    mean = seen.mean_turns
+    turns = worker.turns
+    share = max(1.0, turns / mean) if mean else 1.0
     return Cost(
         first_token=worker.queued_tokens * per_token + own,
-        harm=weights.harm * own
-        + weights.decode * (beat.decode_ms or weights.decode_ms) * worker.turns * share**3
+        harm=weights.harm * own * mean / (1.0 + mean)
+        + weights.decode * (beat.decode_ms or weights.decode_ms) * turns * share**3
         + weights.crowding * own * crowd * crowd,
     )

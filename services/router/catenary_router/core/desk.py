@@ -8,6 +8,7 @@ whether it has just come or not: a flood fills no queue against others, and low 
 """
 
 from collections import Counter, OrderedDict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from catenary_protocols.bus.messages import Overlap, Placement, PlaceQueued, PlaceTurn, Refused
@@ -21,7 +22,7 @@ from catenary_router.core.homes import Homes
 from catenary_router.core.placement import Policy, choose
 from catenary_router.core.popular import Popular
 from catenary_router.core.queue import FairQueue
-from catenary_router.core.room import Entry, Limits, Pool, Room
+from catenary_router.core.room import Entry, Limits, Pool, Room, new_blocks, output_of
 from catenary_router.core.sharing import Sharing
 
 Answer = Placement | PlaceQueued | Refused
@@ -34,7 +35,6 @@ RETURN_S = 5.0
 REMEMBER_S = 30.0
 OVERLAP_STALE_S = 1.0
 RATE_WINDOW_S = 10.0
-OUTPUT_GUESS = 256
 RETRY_LEAST_S, RETRY_MOST_S = 1.0, 120.0
 
 
@@ -120,8 +120,10 @@ class Desk:
             entry.known = frozenset(overlap.known)
         if turn.turn_id in self.queue:
             return self.pump(now)
-        if not len(self.queue) and (placed := self._try(entry, now)) is not None:
-            return Outcome([placed])
+        if not len(self.queue):
+            roomy, full = self._room.look(entry, now)
+            if roomy and not self._waits(entry, roomy, full, now):
+                return Outcome([self._place(entry, roomy, now)])
         return self._enqueue(entry, now)
 
     def cancel(self, turn: TurnKey) -> None:
@@ -169,14 +171,15 @@ class Desk:
             entry = self._entries[turn_id]
             if entry.pool in full or entry.asking:
                 continue
-            if not self._room.candidates(entry, now):
+            roomy, occupied = self._room.look(entry, now)
+            if not roomy:
                 if not entry.place.not_on:
                     full.add(entry.pool)
             elif entry.place.hashes and now - entry.overlap_at > OVERLAP_STALE_S:
                 entry.asking = True
                 outcome.ask.append(entry)
-            elif (placed := self._try(entry, now)) is not None:
-                outcome.answers.append(placed)
+            elif not self._waits(entry, roomy, occupied, now):
+                outcome.answers.append(self._place(entry, roomy, now))
         return outcome
 
     def tick(self, now: float) -> list[Decided]:
@@ -227,15 +230,15 @@ class Desk:
         """No worker with this model and card takes turns, and none has of late."""
         return now - self.fleet.seen_at(model, card) > RETURN_S
 
-    def _try(self, entry: Entry, now: float) -> Decided | None:
+    def _waits(self, entry: Entry, roomy: Sequence[Seen], full: Sequence[Seen], now: float) -> bool:
+        return self._policy.waits and self._room.worth_waiting(entry, roomy, full, now)
+
+    def _place(self, entry: Entry, candidates: Sequence[Seen], now: float) -> Decided:
         place = entry.place
-        candidates = self._room.candidates(entry, now)
-        if not candidates:
-            return None
         last = place.last_worker or self._homes.of(place.session)
         choice = choose(place, candidates, self._policy, last)
         decision = self.history.note(place, choice, self._policy.name, self._weights, now=now, since=entry.since)
-        self._count(place, choice.seen, entry.hashes, now)
+        self._count(entry, choice.seen, now)
         placement = Placement(
             turn=place.turn,
             router=self.router,
@@ -258,14 +261,14 @@ class Desk:
         self._waiting[pool] -= 1
         self._waiting += Counter()  # drops what is at zero
 
-    def _count(self, place: PlaceTurn, seen: Seen, hashes: memoryview, now: float) -> None:
+    def _count(self, entry: Entry, seen: Seen, now: float) -> None:
         """From now on the turn weighs on its worker, and its blocks are there for its siblings."""
-        blocks = -(-(seen.new_tokens + self._output(place)) // place.block_size)
-        seen.worker.take(Placed(place.turn, seen.new_tokens, blocks, now))
-        self._sharing.placed(seen.worker.name, hashes[seen.overlap :], now)
+        place = entry.place
+        seen.worker.take(Placed(place.turn, seen.new_tokens, new_blocks(entry, seen.worker), now), entry.marks)
+        self._sharing.placed(seen.worker.name, entry.hashes[seen.overlap :], now)
         found = seen.overlap * place.block_size
         self._homes.placed(place.session, seen.worker.name, place.prompt_tokens, found, now)
-        self._popular.placed(place.session, hashes, now)
+        self._popular.placed(place.session, entry.marks, now)
         self._placed_at.append(now)
 
     def _enqueue(self, entry: Entry, now: float) -> Outcome:
@@ -304,12 +307,7 @@ class Desk:
         per_token = min((ms_per_token(worker, self._weights) for worker in serving), default=0.0)
         step = min((worker.beat.decode_ms or self._weights.decode_ms for worker in serving), default=0.0)
         slots = max((worker.slots for worker in serving), default=1)
-        return (new_tokens * per_token + self._output(entry.place) * step / slots) / 1000.0
-
-    @staticmethod
-    def _output(place: PlaceTurn) -> int:
-        """Tokens it will probably generate."""
-        return place.hints.osl or min(place.max_tokens or OUTPUT_GUESS, OUTPUT_GUESS)
+        return (new_tokens * per_token + output_of(entry.place) * step / slots) / 1000.0
 
     def _tell(self, entry: Entry, now: float) -> Decided:
         entry.told_at = now

@@ -7,16 +7,21 @@ and another router that hears the same beats sees the same fleet. Between two be
 worker reports: what was queued a moment ago is less now.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from catenary_protocols.bus.messages import PlaceTurn, WorkerLoad
 from catenary_protocols.ids import TurnKey
 
+from catenary_router.core.marks import Mark
+from catenary_router.core.running import Running
+
 SETTLE_S = 0.75
 """A turn that three beats did not name is not there: it ended between two of them, or never came."""
 STEP_S = 0.3
 """A turn that was named so long ago has been in a step's numbers."""
+STEPS_BEFORE = 1.5
+"""Decode steps until new prefill shows: half of the one that runs, on average, and the one it shares."""
 ROOM_UNKNOWN = 256
 """Turns a worker may have while it has not said how many."""
 
@@ -26,7 +31,7 @@ class Placed:
     """A turn placed here that the worker's numbers may not hold yet.
 
     Attributes:
-        named_at, offset: when a beat first named it, and the offset it had then; 0: not yet.
+        named_at, offset: when a beat first named it, and the offset it began with; 0: not yet.
     """
 
     turn: TurnKey
@@ -41,7 +46,8 @@ class Placed:
         if offset is None:
             return bool(self.named_at) or now - self.at > SETTLE_S
         if not self.named_at:
-            self.named_at, self.offset = now, offset
+            self.named_at = now
+            self.offset = offset if self.turn.attempt else 0
         return offset > self.offset or now - self.named_at > STEP_S
 
 
@@ -59,6 +65,7 @@ class Worker:
     placed: dict[str, Placed] = field(default_factory=dict)
     placed_tokens: int = 0
     placed_blocks: int = 0
+    running: Running = field(default_factory=Running)
     computed: float = 0.0
     computed_at: float = 0.0
 
@@ -90,33 +97,42 @@ class Worker:
         """Prefill went on until now."""
         passed = max(0.0, now - self.computed_at)
         self.computed = min(self._queue, self.computed + passed * self.beat.prefill_tokens_per_s)
-        self.computed_at = now
+        self.computed_at = max(self.computed_at, now)
 
-    def take(self, placed: Placed) -> None:
+    def take(self, placed: Placed, marks: Sequence[Mark]) -> None:
         """Count a placement."""
         self.release(placed.turn.turn_id)
         self.work(placed.at)
+        if not self.queued_tokens:
+            self.computed_at = placed.at + STEPS_BEFORE * self.beat.decode_ms / 1000
+        self.running.placed(placed.turn.turn_id, marks, placed.at)
         self.placed[placed.turn.turn_id] = placed
         self.placed_tokens += placed.new_tokens
         self.placed_blocks += placed.new_blocks
 
     def release(self, turn_id: str) -> None:
-        """Count it no more; a second time does nothing."""
+        """It is not there; a second time does nothing."""
+        self.running.release(turn_id)
+        self._settle(turn_id)
+
+    def heard(self, beat: WorkerLoad, now: float) -> None:
+        """A new beat; placements that are in its numbers need not be counted apart any more."""
+        self.beat, self.computed, self.computed_at = beat, 0.0, now
+        offsets = {live.turn_id: live.offset for live in beat.turns}
+        for key in beat.ended:
+            self.release(key.turn_id)
+        self.running.heard(offsets, before=now - SETTLE_S)
+        for turn_id, placed in list(self.placed.items()):
+            if placed.counted(offsets.get(turn_id), now):
+                self._settle(turn_id)
+
+    def _settle(self, turn_id: str) -> None:
+        """The beat's own numbers have it."""
         placed = self.placed.pop(turn_id, None)
         if placed is not None:
             self.placed_tokens -= placed.new_tokens
             self.placed_blocks -= placed.new_blocks
             self.computed = min(self.computed, self._queue)
-
-    def heard(self, beat: WorkerLoad, now: float) -> None:
-        """A new beat; placements that are in its numbers need not be counted apart any more."""
-        self.beat, self.computed, self.computed_at = beat, 0.0, now
-        if self.placed:
-            offsets = {live.turn_id: live.offset for live in beat.turns}
-            ended = {key.turn_id for key in beat.ended}
-            for turn_id, placed in list(self.placed.items()):
-                if turn_id in ended or placed.counted(offsets.get(turn_id), now):
-                    self.release(turn_id)
 
 
 class Fleet:

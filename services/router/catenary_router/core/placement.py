@@ -25,6 +25,7 @@ class Policy:
 
     Attributes:
         name: as settings and metrics have it.
+        waits: a turn waits a while for room where its prefix is, rather than go where there is room.
         tie, tie_share: prices this much, or this share of the lowest, above the lowest count as equal to it.
     """
 
@@ -32,6 +33,7 @@ class Policy:
     price: Price
     tie: float = 0.0
     tie_share: float = 0.0
+    waits: bool = False
 
 
 PolicyFactory = Callable[[Weights, random.Random], Policy]
@@ -103,7 +105,7 @@ def kv(weights: Weights, _: random.Random) -> Policy:
         costs = [cost(seen, told) for seen in candidates]
         return [ours * one.first_token + one.harm for one in costs]
 
-    return Policy("kv", price, tie=0.5, tie_share=0.02)
+    return Policy("kv", price, tie=0.5, tie_share=0.02, waits=True)
 
 
 def kv_dynamo(_: Weights, rng: random.Random) -> Policy:

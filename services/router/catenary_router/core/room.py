@@ -1,19 +1,25 @@
 """Which workers have room for a turn, and how each of them looks to it.
 
 The rule: room is a free slot, KV space, and prefill that will be through soon. A turn that finds most of its prompt on
-a worker does not mind the prefill queued there: what it waits for is its own prefix, or it adds next to nothing.
+a worker does not mind the prefill queued there: what it waits for is its own prefix, or it adds next to nothing. One
+whose prefix is on a worker without room waits for that for a part of the time that computing it elsewhere would take.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from catenary_protocols.bus.messages import PlaceTurn
 
-from catenary_router.core.cost import Seen, Weights, backlog_s
-from catenary_router.core.fleet import Fleet
+from catenary_router.core.cost import Seen, Weights, backlog_s, ms_per_token
+from catenary_router.core.fleet import Fleet, Worker
 from catenary_router.core.homes import Homes
+from catenary_router.core.marks import Mark, marks_of
 from catenary_router.core.popular import Popular
 from catenary_router.core.sharing import Sharing
 
+OUTPUT_GUESS = 256
+SPARE = 0.01
+"""Share of the cache that engines keep free for what is being generated."""
 Pool = tuple[str, str]
 """Model and card: the workers that can run the same turns."""
 
@@ -43,6 +49,7 @@ class Entry:
         overlap_at: when that was so; 0: not asked yet.
         asking: an overlap query is out.
         told_at: when it was last told its position.
+        patient_since: when it could first have gone somewhere; 0: not yet.
     """
 
     place: PlaceTurn
@@ -53,6 +60,9 @@ class Entry:
     overlap_at: float = 0.0
     asking: bool = False
     told_at: float = 0.0
+    patient_since: float = 0.0
+    _marks: list[Mark] = field(default_factory=list)
+    _blocks: int = 0
 
     @property
     def pool(self) -> Pool:
@@ -64,6 +74,20 @@ class Entry:
         """Sequence hashes of the prompt's blocks."""
         data = self.place.hashes
         return memoryview(data)[: len(data) // 8 * 8].cast("Q")
+
+    @property
+    def blocks(self) -> int:
+        """That it will hold when it ends."""
+        if not self._blocks:
+            self._blocks = -(-(self.place.prompt_tokens + output_of(self.place)) // self.place.block_size)
+        return self._blocks
+
+    @property
+    def marks(self) -> list[Mark]:
+        """The prompt at some lengths."""
+        if not self._marks:
+            self._marks = marks_of(self.hashes)
+        return self._marks
 
 
 class Room:
@@ -79,13 +103,13 @@ class Room:
         self._weights = weights
         self._limits = limits
 
-    def candidates(self, entry: Entry, now: float) -> list[Seen]:
-        """Workers that have room for this turn, as it sees them."""
+    def look(self, entry: Entry, now: float) -> tuple[list[Seen], list[Seen]]:
+        """The workers as this turn sees them: those that have room, and the others."""
         place, hashes = entry.place, entry.hashes
         serving = self._fleet.serving(place)
         mean = sum(worker.turns for worker in serving) / max(1, len(serving))
-        popular, price = self._popular.shared(hashes, now)
-        candidates = []
+        popular, price = self._popular.shared(entry.marks, now)
+        found: tuple[list[Seen], list[Seen]] = ([], [])
         for worker in serving:
             worker.work(now)
             held = min(entry.overlap.get(worker.name, 0), len(hashes))
@@ -93,22 +117,41 @@ class Room:
             new_tokens = max(1, place.prompt_tokens - overlap * place.block_size)
             saved = (1.0 - price) * max(0, popular - overlap) * place.block_size
             seen = Seen(worker, overlap, new_tokens, new_tokens - saved, self._homes.tokens(worker.name), mean)
-            if self._has_room(seen, place, held, overlap - held):
-                candidates.append(seen)
-        return candidates
+            found[not self._has_room(seen, entry)].append(seen)
+        return found
 
-    def _has_room(self, seen: Seen, place: PlaceTurn, held: int, coming: int) -> bool:
-        """A free slot, KV space, and no long wait; but who finds most of its prompt there waits for that prefill.
+    def worth_waiting(self, entry: Entry, roomy: Sequence[Seen], full: Sequence[Seen], now: float) -> bool:
+        """Whether a full worker would save this turn more prefill than it has waited for it, with room elsewhere."""
+        entry.patient_since = entry.patient_since or now
+        least = min(seen.new_tokens for seen in roomy)
+        saved_ms = max(
+            ((least - seen.new_tokens) * ms_per_token(seen.worker, self._weights) for seen in full), default=0.0
+        )
+        return (now - entry.patient_since) * 1000.0 < saved_ms * self._weights.patience
 
-        `coming` blocks of the prompt are just being computed there, so they are among the used ones already. Those
-        that are `held` are used already if others share them, else they will be: half of them is the guess.
-        """
+    def _has_room(self, seen: Seen, entry: Entry) -> bool:
+        """A free slot, KV space, and no long wait; but who finds most of its prompt there waits for that prefill."""
         worker = seen.worker
-        if worker.turns >= worker.slots:
+        turns = worker.turns
+        if turns >= worker.slots:
             return False
-        if not worker.turns:
+        if not turns:
             return True
-        if 2 * seen.new_tokens > place.prompt_tokens and backlog_s(worker, self._weights) > self._limits.backlog_s:
+        if (
+            2 * seen.new_tokens > entry.place.prompt_tokens
+            and backlog_s(worker, self._weights) > self._limits.backlog_s
+        ):
             return False
-        blocks = -(-place.prompt_tokens // place.block_size) - coming - held // 2
-        return not worker.beat.kv_total or worker.used_blocks + blocks <= worker.beat.kv_total
+        total = worker.beat.kv_total
+        free = total * (1.0 - SPARE) - worker.used_blocks
+        return not total or entry.blocks <= free or new_blocks(entry, worker) <= free
+
+
+def new_blocks(entry: Entry, worker: Worker) -> int:
+    """Blocks it would hold there that no other turn does."""
+    return entry.blocks - worker.running.held(entry.marks)
+
+
+def output_of(place: PlaceTurn) -> int:
+    """Tokens it will probably generate."""
+    return place.hints.osl or min(place.max_tokens or OUTPUT_GUESS, OUTPUT_GUESS)
