@@ -110,10 +110,9 @@ class Stand:
 
     def kill(self, service: str, instance: str = "") -> int:
         """SIGKILL to the first process of one container, as a crash would end it; its process id."""
-        one = next(
-            one for one in self.containers(service) if not instance or instance in self.engine.docker("logs", one["Id"])
-        )
-        pid = int(one["State"]["Pid"])
+        found = [one for one in self.containers(service) if instance in self.engine.logs(one["Id"])]
+        assert found, f"no container of {service} runs {instance}"
+        pid = int(found[0]["State"]["Pid"])
         os.kill(pid, signal.SIGKILL)
         return pid
 

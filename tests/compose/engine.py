@@ -32,9 +32,16 @@ class Engine:
     socket: Path
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def docker(self, *words: str) -> str:
+    def docker(self, *words: str, stderr: int | None = None) -> str:
         """Standard output of a `docker` command; raises `CalledProcessError`."""
-        return subprocess.run(["docker", *words], env=self.env(), check=True, stdout=subprocess.PIPE, text=True).stdout
+        done = subprocess.run(
+            ["docker", *words], env=self.env(), check=True, stdout=subprocess.PIPE, stderr=stderr, text=True
+        )
+        return done.stdout
+
+    def logs(self, container: str) -> str:
+        """What it has written."""
+        return self.docker("logs", container, stderr=subprocess.STDOUT)
 
     def containers(self, *filters: str) -> list[dict[str, Any]]:
         """`docker inspect` of those that run, or of all that a filter names."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 from catenary_runtime.testing import nats_binary
 
-from tests.compose.engine import Engine
+from tests.compose.engine import Engine, NotRun
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -25,13 +25,12 @@ PROXIES = ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY",
 
 
 def make(engine: Engine, folder: Path) -> None:
-    """Put both under the tags that are asked for."""
+    """Put both under the tags that are asked for; raises `NotRun` where Debian's packages cannot be had."""
     root = folder / "root"
-    subprocess.run(
-        ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", "bookworm", str(root)],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
+    command = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", "bookworm", str(root)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        raise NotRun(f"debootstrap: {done.stdout.strip().splitlines()[-1]}")
     if (Path("/") / BUNDLE).exists():
         shutil.copy(Path("/") / BUNDLE, root / BUNDLE)
     (root / "usr/local/bin/python").symlink_to("/usr/bin/python3")

@@ -12,7 +12,7 @@ from tests.mesh.harness import PATIENCE_S, RunningMesh
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(?P<language>bash|python) run\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
-PAGES = ("README.md", "docs/quickstart.md")
+PAGES = ("README.md", "docs/quickstart.md", "docs/how-to/watch.md")
 BLOCKS = [
     pytest.param(match["language"], match["text"], id=f"{page}-{number}")
     for page in PAGES
@@ -23,7 +23,7 @@ BLOCKS = [
 def run(mesh: RunningMesh, folder: Path, language: str, text: str) -> str:
     text = text.replace("http://127.0.0.1:8000", mesh.api).replace(".venv/bin/", f"{Path(sys.executable).parent}/")
     command = [sys.executable, "-c", text] if language == "python" else ["bash", "-euo", "pipefail", "-c", text]
-    environment = {**os.environ, "CATENARY_NATS": mesh.broker}
+    environment = {**os.environ, "CATENARY_NATS": mesh.broker, "CATENARY_DATA_DIR": str(mesh.data_dir)}
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False
     )

@@ -14,7 +14,6 @@ from catenary_protocols.bus.codec import Decoder
 from catenary_protocols.bus.tool_plane import ToolResult
 from catenary_protocols.errors import CatenaryError, RequestError
 from catenary_protocols.ids import call_key
-from catenary_runtime.bus import connect_once
 from catenary_tool_dispatch.registry import load
 from nats.aio.msg import Msg
 
@@ -123,7 +122,7 @@ async def _results(mesh: Target) -> AsyncIterator[Results]:
         if not results[result.key].done():
             results[result.key].set_result(result.error.message if result.error else result.output)
 
-    nc = await connect_once(mesh.broker, "catenary-chat")
+    nc = await mesh.connect("catenary-chat")
     try:
         await nc.subscribe(mesh.subjects.to("tool_result"), cb=on_result)
         await nc.flush()

@@ -5,12 +5,10 @@ import asyncio
 import json
 
 import msgspec
-from catenary_runtime.bus import connect_once
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from catenary_cli.mesh import broker_of
-from catenary_cli.options import Flags, resolve
+from catenary_cli.target import Target, add_target, target
 from catenary_cli.welcome import columns
 
 ABOUT = "List the services on the bus."
@@ -32,20 +30,15 @@ class Info(msgspec.Struct, frozen=True):
 def add(parser: argparse.ArgumentParser) -> None:
     """Flags of the command."""
     parser.add_argument(
-        "--config", default="", help="catenary.toml to read (env CATENARY_CONFIG; default ./catenary.toml)"
-    )
-    parser.add_argument("--nats", default="", help="broker URL (env CATENARY_NATS; default: the mesh that runs here)")
-    parser.add_argument("--data-dir", default="", help="data directory of the mesh that runs here (default .data)")
-    parser.add_argument(
         "--wait-s", type=float, default=WAIT_S, help=f"seconds of silence after which all have answered ({WAIT_S})"
     )
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="how to print (table)")
+    add_target(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print them; exit code 1 when nobody answers."""
-    options = resolve(Flags(config=args.config, nats=args.nats, data_dir=args.data_dir))
-    rows = asyncio.run(_services(broker_of(options), args.wait_s))
+    rows = asyncio.run(_services(target(args), args.wait_s))
     if args.output == "json":
         print(json.dumps([dict(zip(HEADER, row, strict=True)) for row in rows], indent=2))
     elif rows:
@@ -55,8 +48,8 @@ def run(args: argparse.Namespace) -> int:
     return 0 if rows else 1
 
 
-async def _services(url: str, wait_s: float) -> list[tuple[str, ...]]:
-    nc = await connect_once(url, "catenary-services")
+async def _services(mesh: Target, wait_s: float) -> list[tuple[str, ...]]:
+    nc = await mesh.connect("catenary-services")
     try:
         return sorted(
             (one.name, one.metadata.get("instance", one.id), one.version, one.metadata.get("namespace", ""))

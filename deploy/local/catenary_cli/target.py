@@ -10,6 +10,9 @@ from typing import Any
 import msgspec
 from catenary_protocols.bus.subjects import Subjects
 from catenary_protocols.errors import CatenaryError, RequestError
+from catenary_runtime.bus import connect_once
+from catenary_runtime.tls import broker_tls
+from nats.aio.client import Client
 
 from catenary_cli.ask import get
 from catenary_cli.mesh import STATE
@@ -35,6 +38,11 @@ class Target:
     subjects: Subjects
     key: str = ""
     state: Mapping[str, Any] = field(default_factory=dict)
+
+    async def connect(self, name: str) -> Client:
+        """A connection to the broker; raises `TransportError`."""
+        tls = broker_tls(self.options.common) if self.options.broker else None
+        return await connect_once(self.broker, name, tls=tls)
 
     def processes(self, service: str) -> list[dict[str, Any]]:
         """Those of `mesh.json`."""
@@ -70,8 +78,9 @@ def target(args: argparse.Namespace, environ: Mapping[str, str] = os.environ) ->
     flags = Flags(config=args.config, nats=args.nats, namespace=args.namespace, data_dir=args.data_dir)
     options = resolve(flags, environ)
     path = options.data_dir / STATE
-    here = not (args.api or options.broker) and path.exists()
-    state = json.loads(path.read_bytes()) if here else {}
+    state = json.loads(path.read_bytes()) if path.exists() else {}
+    if args.api not in {"", state.get("api")} or options.broker not in {"", state.get("broker")}:
+        state = {}
     host = "127.0.0.1" if options.host in {"0.0.0.0", "::"} else options.host  # noqa: S104  # compared with, not bound
     return Target(
         options=options,

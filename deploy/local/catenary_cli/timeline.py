@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 from catenary_protocols.bus.codec import Decoder
 from catenary_protocols.bus.tool_plane import ToolResult
-from catenary_runtime.bus import connect_once
 from nats.aio.msg import Msg
 
 from catenary_cli.ask import Event, post, told
@@ -155,7 +154,7 @@ async def watching(
         if not result.done():
             result.set_result((time.perf_counter(), _decode_result(message.data)))
 
-    nc = await connect_once(mesh.broker, "catenary-demo")
+    nc = await mesh.connect("catenary-demo")
     try:
         await nc.subscribe(mesh.subjects.to("tool_call"), cb=on_call)
         await nc.subscribe(mesh.subjects.to("tool_result"), cb=on_result)

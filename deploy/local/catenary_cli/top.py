@@ -11,7 +11,6 @@ import msgspec
 from catenary_protocols.bus.codec import Decoder
 from catenary_protocols.bus.messages import Beat, WorkerLoad
 from catenary_protocols.bus.tool_plane import TurnFact
-from catenary_runtime.bus import connect_once
 from nats.aio.msg import Msg
 
 from catenary_cli.target import Target, add_target, target
@@ -156,7 +155,7 @@ class Watch:
 
 async def _top(mesh: Target, args: argparse.Namespace) -> int:
     watch = Watch()
-    nc = await connect_once(mesh.broker, "catenary-top")
+    nc = await mesh.connect("catenary-top")
     try:
         for channel, hear in (("load", watch.on_load), ("beat", watch.on_beat), ("observe", watch.on_fact)):
             await nc.subscribe(mesh.subjects.to(channel), cb=hear)

@@ -18,7 +18,6 @@ from catenary_protocols.bus.tool_plane import ToolCall, ToolResult, TurnFact
 from catenary_protocols.errors import CatenaryError
 from catenary_protocols.ids import began_at, turn_of_call
 from catenary_router.core.history import Decision
-from catenary_runtime.bus import connect_once
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import TimeoutError as NatsTimeoutError
@@ -78,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
 async def _trace(mesh: Target, args: argparse.Namespace) -> int:
     turn = args.turn or (_last(mesh) if args.last else "")
-    nc = await connect_once(mesh.broker, "catenary-trace")
+    nc = await mesh.connect("catenary-trace")
     try:
         if not turn:
             async for ended in _ending(nc, mesh, args.count):
