@@ -13,7 +13,7 @@ from catenary_protocols.apis.chat import CHAT
 from catenary_protocols.apis.messages import messages_api
 from catenary_protocols.apis.responses import responses_api
 from catenary_protocols.conversation import Conversation
-from catenary_tokenizer_service.ingress.shape import chat_messages, chat_tools
+from catenary_tokenizer_service.core.shape import chat_messages, chat_tools
 from catenary_tokenizers.chat import ChatTemplate
 from catenary_tokenizers.probe import open_template
 from catenary_tokenizers.safety import Shield

@@ -11,7 +11,7 @@ import pytest
 from catenary_protocols.apis.api import Api
 from catenary_protocols.apis.messages import messages_api
 from catenary_protocols.apis.responses import responses_api
-from catenary_tokenizer_service.ingress.shape import chat_messages, chat_tools
+from catenary_tokenizer_service.core.shape import chat_messages, chat_tools
 from catenary_tokenizers.safety import Shield
 
 from tests.conformance.test_conformance_reasoning import NOW, TEMPLATES, Marked, template_of

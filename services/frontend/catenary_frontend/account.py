@@ -33,6 +33,7 @@ class Account:
         began: when the last byte had come, as `time.perf_counter` tells it.
         tell: publishes a fact for observers.
         why: why it runs where it does, as JSON, if the client asked.
+        diverged: where and why its prompt left its session's last one, likewise.
         lease: its place on a key's account; ends with it.
         pieces: of the answer that came: at least as many tokens were generated.
     """
@@ -53,6 +54,7 @@ class Account:
     usage: Usage = field(default_factory=Usage)
     worker: str = ""
     why: str = ""
+    diverged: str = ""
     calls: int = 0
     pieces: int = 0
     reason: str = ""
@@ -68,7 +70,7 @@ class Account:
             match event:
                 case Accepted():
                     self.accepted_s = self._passed()
-                    self.prompt_tokens = event.prompt_tokens
+                    self.prompt_tokens, self.diverged = event.prompt_tokens, event.diverged
                     self._fact("accepted")
                 case Started():
                     self.worker, self.why = event.worker, event.why

@@ -27,6 +27,7 @@ _STREAM_HEADERS: Headers = [
     (b"x-accel-buffering", b"no"),
 ]
 EXPLAIN_HEADER = b"x-catenary-explain"
+DIVERGED_HEADER = b"x-catenary-diverged"
 """Of a request: tell why the turn runs where it does. Of the answer: the router's decision, as JSON."""
 _PREAMBLE = (Accepted, Queued, Started)
 """Events of a turn that may still fail before its first token."""
@@ -177,11 +178,12 @@ class Exchange:
             self._cut()
 
     def _explained(self, events: Sequence[TurnEvent]) -> bytes:
-        """Why the turn runs where it does, for whom headers could not tell any more: a comment in the stream."""
-        if not self._account.why or not self._account.stream or not self._outlet.started:
+        """What was to be explained, for whom headers could not tell any more: comments in the stream."""
+        if not self._account.stream or not self._outlet.started:
             return b""
-        started = any(isinstance(event, Started) for event in events)
-        return b": %s %s\n\n" % (EXPLAIN_HEADER, self._account.why.encode()) if started else b""
+        told = [(DIVERGED_HEADER, event.diverged) for event in events if isinstance(event, Accepted)]
+        told += [(EXPLAIN_HEADER, event.why) for event in events if isinstance(event, Started)]
+        return b"".join(b": %s %s\n\n" % (name, text.encode()) for name, text in told if text)
 
     def _told_in_stream(self, error: ErrorInfo) -> bool:
         return self._account.stream and error.code in self._api.in_stream
@@ -224,6 +226,8 @@ class Exchange:
         headers.append((b"x-catenary-turn-id", account.turn_id.encode()))
         if account.worker:
             headers.append((b"x-catenary-worker", account.worker.encode()))
+        if account.diverged:
+            headers.append((DIVERGED_HEADER, account.diverged.encode()))
         if account.why:
             headers.append((EXPLAIN_HEADER, account.why.encode()))
         headers.append((b"server-timing", account.server_timing().encode()))

@@ -41,6 +41,7 @@ class Turn:
         open_calls: keys of `mesh` calls without a result yet, with their tools.
         orphaned_at: loop time at which its frontend died; only a resumable turn outlives that.
         confirmed: last event the frontend has said it has.
+        diverged: how its prompt left its session's last one, as JSON, if that was to be explained.
         published: whether any call reached the bus: then nobody may run the turn again from its start.
     """
 
@@ -73,6 +74,7 @@ class Turn:
     published: bool = False
     orphaned_at: float = 0.0
     confirmed: int = 0
+    diverged: str = ""
 
     @property
     def turn_id(self) -> str:

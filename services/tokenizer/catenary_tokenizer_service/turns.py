@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
+import msgspec
 import structlog
 from catenary_protocols.bus.messages import Placement, TurnRequest, TurnTokens
 from catenary_protocols.errors import CatenaryError, ErrorInfo
@@ -170,6 +171,8 @@ class Turns:
                 token=left.token,
                 blocks_lost=left.blocks_lost,
             )
+            if turn.request.explain:
+                turn.diverged = msgspec.json.encode(left).decode()
 
     # --- placing and moving -------------------------------------------------------------------------------------
 
@@ -177,7 +180,7 @@ class Turns:
         if turn.accepted or turn.prompt is None:
             return []
         turn.accepted = True
-        return [Accepted(prompt_tokens=turn.prompt.tokens)]
+        return [Accepted(prompt_tokens=turn.prompt.tokens, diverged=turn.diverged)]
 
     def _queued(self, turn: Turn, position: int) -> None:
         self.outbox.add(turn, [*self._accepted(turn), Queued(position=position)])

@@ -14,8 +14,8 @@ from catenary_protocols.conversation import (
     UserMessage,
 )
 from catenary_protocols.errors import RequestError
+from catenary_tokenizer_service.core.shape import chat_messages, chat_tools
 from catenary_tokenizer_service.ingress.images import images_of, salt_with
-from catenary_tokenizer_service.ingress.shape import chat_messages, chat_tools
 
 BILLING = "x-anthropic-billing-header: cc_version=9.9.9.{}; cc_entrypoint=cli;"
 

@@ -22,9 +22,14 @@ class Usage(Wire, frozen=True):
 
 
 class Accepted(Wire, frozen=True, tag="accepted"):
-    """The turn has a prompt and the router has answered: it will run."""
+    """The turn has a prompt and the router has answered: it will run.
+
+    `diverged`: where and why the prompt is no extension of its session's last one, as JSON, where the request wanted it
+    explained.
+    """
 
     prompt_tokens: int
+    diverged: str = ""
 
 
 class Queued(Wire, frozen=True, tag="queued"):

@@ -1,6 +1,5 @@
 """A conversation to a prompt: render, encode, hash, check against the context, guide the answer."""
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,9 +13,9 @@ from catenary_tokenizers import PromptError, Rendered, TemplateLimitError, block
 from catenary_tokenizers.divergence import SeenPrompt, seen_prompt
 
 from catenary_tokenizer_service.core.guide import Thinking, guide_of
+from catenary_tokenizer_service.core.shape import chat_messages, chat_tools, template_options
 from catenary_tokenizer_service.core.truncate import shortened
 from catenary_tokenizer_service.ingress.images import images_of, salt_with
-from catenary_tokenizer_service.ingress.shape import chat_messages, chat_tools
 from catenary_tokenizer_service.models import ServedModel
 
 TOKEN_BYTES = 4
@@ -115,9 +114,7 @@ async def encode(model: ServedModel, conversation: Conversation, scope: bytes = 
     """A conversation as ids, with what was generated under `scope` spliced in; raises `RequestError`."""
     if conversation.plain:
         return await _given(model, conversation)
-    options: dict[str, object] = json.loads(conversation.template) if conversation.template else {}
-    if conversation.thinking is not None:
-        options.setdefault("enable_thinking", conversation.thinking)
+    options = template_options(conversation)
     images_of(conversation, seen=model.card.images)  # refuses what the model cannot take
     messages, tools = chat_messages(conversation, model.stabiliser), chat_tools(conversation)
     try:

@@ -21,7 +21,7 @@ class TurnRequest(Message, frozen=True):
         answer_schema: JSON text of the schema that the final text must satisfy, or "".
         truncate: a prompt that is too long loses the conversation's oldest messages.
         choice, choices: which of how many turns for one request this is; calls of more than one stay off the bus.
-        explain: `Started` is to say why the turn runs where it does.
+        explain: `Accepted` is to say where the prompt left the session's last one, `Started` why it runs where it does.
         session_final: the session's last turn: nobody will come back to its blocks.
         subagent: the session belongs to a sub-agent, and is over with its first answer that calls no tool.
         note: what a frontend needs to go on with this turn's answer; `Attached` brings it to another one.

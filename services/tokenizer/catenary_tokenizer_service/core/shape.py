@@ -1,4 +1,7 @@
-"""A conversation in the chat form that templates read (Hugging Face's): the one place that knows both."""
+"""A conversation in the chat form that templates read (Hugging Face's): the one place that knows both.
+
+The rule: what a client sends again in other words for the same thing is given to the template in one form.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -140,6 +143,14 @@ def _object(arguments: str) -> object:
     except (ValueError, RecursionError):
         return arguments
     return value if isinstance(value, dict) else arguments
+
+
+def template_options(conversation: Conversation) -> dict[str, object]:
+    """Variables for the template."""
+    options: dict[str, object] = json.loads(conversation.template) if conversation.template else {}
+    if conversation.thinking is not None:
+        options.setdefault("enable_thinking", conversation.thinking)
+    return options
 
 
 def chat_tools(conversation: Conversation) -> list[dict[str, object]]:

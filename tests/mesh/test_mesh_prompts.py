@@ -1,0 +1,41 @@
+"""What the mesh tells of a prompt that is no extension of its session's last one, when it is asked."""
+
+import json
+import secrets
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.mesh.harness import MODEL
+
+EXPLAIN = {"x-catenary-explain": "1"}
+DIVERGED = "x-catenary-diverged"
+
+
+def asked(session: str, system: str, *said: str, stream: bool) -> dict[str, Any]:
+    turns = [{"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(said)]
+    messages = [{"role": "system", "content": system}, *turns]
+    return {"model": MODEL, "messages": messages, "prompt_cache_key": session, "max_tokens": 1, "stream": stream}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_prompt_that_leaves_its_sessions_last_one_says_where_and_why(
+    client: httpx.AsyncClient, *, stream: bool
+) -> None:
+    session = secrets.token_hex(8)
+
+    async def headers(system: str, *said: str, **more: str) -> httpx.Headers:
+        body = asked(session, system, *said, stream=stream)
+        answer = await client.post("/v1/chat/completions", json=body, headers=more)
+        assert answer.status_code == 200
+        return answer.headers
+
+    system = "Be brief. " * 100
+    assert DIVERGED not in await headers(system, "Hi", **EXPLAIN)
+    assert DIVERGED not in await headers(system, "Hi", "Hello.", "And?", **EXPLAIN)
+    left = json.loads((await headers("It is 10:04. " + system, "Hi", "Hello.", "And?", **EXPLAIN))[DIVERGED])
+    assert (left["cause"], left["message"], left["role"]) == ("system", 0, "system")
+    assert 0 < left["token"] < 16
+    assert left["blocks_lost"] > 10
+    assert DIVERGED not in await headers(system, "Hi")
