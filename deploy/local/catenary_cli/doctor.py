@@ -24,6 +24,7 @@ from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
 from nats.js.errors import NotFoundError
 
+from catenary_cli import doctor_prompt
 from catenary_cli.ask import get
 from catenary_cli.services import answers
 from catenary_cli.target import Target, add_target, target
@@ -51,6 +52,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Flags of the command."""
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="how to print (table)")
     add_target(parser)
+    prompt = parser.add_subparsers(metavar="prompt").add_parser(
+        "prompt", help=doctor_prompt.ABOUT, description=doctor_prompt.ABOUT, epilog=f"example: {doctor_prompt.EXAMPLE}"
+    )
+    doctor_prompt.add(prompt)
+    prompt.set_defaults(run=doctor_prompt.run)
 
 
 def run(args: argparse.Namespace) -> int:
