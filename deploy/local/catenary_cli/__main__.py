@@ -37,12 +37,13 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **options)
 
     def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
-        self.words += [*names, *options.get("choices", ())]
+        self.words += names
         return super().add_argument(*names, **options)
 
     def error(self, message: str) -> NoReturn:
         found = re.search(r"invalid choice: '(.*?)'|unrecognized arguments: (\S+)", message)
-        close = difflib.get_close_matches(next(filter(None, found.groups())), self.words, n=1) if found else []
+        words = [*self.words, *re.findall(r"[\w.-]+", message.partition("(choose from")[2])]
+        close = difflib.get_close_matches(next(filter(None, found.groups())), words, n=1) if found else []
         hint = f"; did you mean `{close[0]}`?" if close else ""
         self.exit(MISUSED, f"{self.prog}: {message}{hint}\n")
 
@@ -59,7 +60,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         command.add(one)
         one.set_defaults(run=command.run, parser=one)
-        parser.words.append(name)
     args, unknown = parser.parse_known_args(argv)
     run, chosen = args.run, args.parser
     if unknown:

@@ -5,6 +5,7 @@ import dataclasses
 import os
 from collections.abc import Iterator, Mapping
 
+import msgspec
 from catenary_runtime.bus import redact
 from catenary_runtime.config import load
 
@@ -24,6 +25,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", default="", help="catenary.toml to read (env CATENARY_CONFIG; default ./catenary.toml)"
     )
+    parser.add_argument(
+        "-o", "--output", choices=("table", "json"), default="table", help="how to print `show` (table)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -33,7 +37,10 @@ def run(args: argparse.Namespace) -> int:
         return 0
     rows = list(_values(args.config, os.environ))
     options = resolve(Flags(config=args.config))
-    if args.what == "show":
+    if args.what == "show" and args.output == "json":
+        settings = {name: {"value": value, "origin": origin} for name, value, origin in rows}
+        print(msgspec.json.format(msgspec.json.encode({"settings": settings, "models": options.models})).decode())
+    elif args.what == "show":
         print("\n".join(columns([("setting", "value", "origin"), *rows], indent="")))
         for model in options.models:
             print(f"model {model.name}: {model.engine} x {model.workers} {model.options or ''}".rstrip())

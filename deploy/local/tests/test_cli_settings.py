@@ -201,6 +201,10 @@ def test_config_show_tells_origins_and_hides_secrets(
         ["frontend.port", "9001", str(path)]
     ]
     assert "CATENARY_NATS" in shown
+    assert main(["config", "show", "--config", str(path), "-o", "json"]) == 0
+    told = capsys.readouterr().out
+    assert "secret" not in told
+    assert json.loads(told)["settings"]["frontend.port"] == {"value": "9001", "origin": str(path)}
 
 
 def test_config_validate_names_the_wrong_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
