@@ -41,7 +41,7 @@ class Puller:
     ) -> None:
         self._bus = bus
         self._name = name
-        self._inbox = f"_INBOX.{bus.instance}.pull.{name}"
+        self._inbox = f"{bus.inbox}.pull.{name}"
         self._bind = bind
         self._on_message = on_message
         self._room = room

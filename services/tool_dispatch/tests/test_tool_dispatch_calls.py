@@ -235,6 +235,25 @@ async def test_what_cannot_be_decoded_is_put_aside(server: NatsServer, caller: C
     assert await caller.stored("tool_dead") == 1
 
 
+async def test_what_happened_can_be_read_again_in_its_order(server: NatsServer, caller: Caller) -> None:
+    async with serving(server, caller):
+        done = await caller.call("calculator", {"expression": "6 * 7"})
+        stopped = caller.make("calculator", {"expression": "1"})
+        await caller.cancel(stopped)
+        await caller.publish(stopped)
+        await caller.result(stopped.key)
+    subjects = caller.bus.subjects
+    replay = await caller.bus.js.subscribe(f"{subjects.namespace}.tool.>", ordered_consumer=True)
+    told = [(await replay.next_msg(timeout=10)).subject.removeprefix(f"{subjects.namespace}.tool.") for _ in range(5)]
+    assert told == [
+        "call.calculator.mesh",
+        f"result.calculator.{done.key}",
+        f"cancel.calculator.{stopped.key}",
+        "call.calculator.mesh",
+        f"result.calculator.{stopped.key}",
+    ]
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -3,14 +3,18 @@
 import asyncio
 import json
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from catenary_runtime import telemetry
 from catenary_tool_dispatch.executors.base import Invocation, Outcome
+from catenary_tool_dispatch.executors.guard import client_for
 from catenary_tool_dispatch.executors.http import HttpExecutor
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import use_span
@@ -28,7 +32,7 @@ class Site:
 
 
 @asynccontextmanager
-async def site(answer: bytes | Answer, *, host: str = "127.0.0.1") -> AsyncIterator[Site]:
+async def site(answer: bytes | Answer, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[Site]:
     seen = Site()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -47,7 +51,7 @@ async def site(answer: bytes | Answer, *, host: str = "127.0.0.1") -> AsyncItera
         finally:
             writer.close()
 
-    async with await asyncio.start_server(serve, host, 0) as listener:
+    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls) as listener:
         seen.port = listener.sockets[0].getsockname()[1]
         yield seen
 
@@ -191,7 +195,11 @@ async def test_a_name_is_looked_up_once_and_what_was_checked_is_connected_to(mon
     async with site(said(b'"ok"')) as one:
         names = Names(monkeypatch, ["169.254.169.254", "127.0.0.1"])
         outcome = await post(f"http://tool.example:{one.port}", private_host="tool.example")
+        async with client_for({}, "tool.example") as client:
+            names.left.append(["127.0.0.1"])
+            answer = await client.post(f"http://tool.example:{one.port}/a")
     assert (outcome.output, names.left) == ('"ok"', [])
+    assert answer.url == f"http://tool.example:{one.port}/a"  # what a redirect within the host is measured by
     assert f"host: tool.example:{one.port}" in one.heads[0].lower()
 
 
@@ -223,3 +231,21 @@ async def test_a_server_that_is_not_there_is_a_failure(monkeypatch: pytest.Monke
         "failed",
         "the server cannot be reached: name.invalid cannot be resolved",
     )
+
+
+async def test_a_certificate_must_be_of_the_hosts_name_though_its_address_is_connected_to(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("tool.example").configure_cert(context)
+    async with site(said(b'"ok"'), tls=context) as one:
+        Names(monkeypatch, ["127.0.0.1"])
+        right = await post(f"https://tool.example:{one.port}", private_host="tool.example")
+        wrong = await post(f"https://127.0.0.1:{one.port}")
+    assert right.output == '"ok"'
+    assert (wrong.code, wrong.output) == ("failed", "")
+    assert "certificate" in wrong.message
+    assert len(one.heads) == 1

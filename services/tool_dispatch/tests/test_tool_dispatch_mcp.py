@@ -267,6 +267,26 @@ async def test_the_server_is_told_when_a_call_is_cancelled_or_its_time_is_over(
     assert code(result) == ("cancelled" if by == "cancel" else "timeout")
 
 
+async def test_asked_to_stop_it_ends_what_runs_first_and_then_the_server(
+    server: NatsServer, caller: Caller, tmp_path: Path
+) -> None:
+    begun, told = tmp_path / "begun", tmp_path / "told"
+    os.mkfifo(begun)
+    os.mkfifo(told)
+    async with serving(server, caller, stdio(tmp_path)) as service:
+        pid = int((await caller.call("s_pid", {})).output)
+        call = caller.make("s_wait", {"begun": str(begun), "told": str(told)})
+        await caller.publish(call)
+        assert await asyncio.to_thread(begun.read_text) == "begun"
+        service.stopping.set()
+        await until(caller, lambda: service.draining)
+        await asyncio.to_thread(told.write_text, "go on")
+        result = await caller.result(call.key)
+    assert (code(result), result.output) == ("ok", "go on")
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
 async def test_a_server_of_last_year_is_understood(
     server: NatsServer, caller: Caller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

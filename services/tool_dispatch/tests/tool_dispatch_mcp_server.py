@@ -76,6 +76,13 @@ async def hang(begun: str, ended: str) -> str:
 
 
 @server.tool()
+async def wait(begun: str, told: str) -> str:
+    """Say so in `begun`, and answer what is said in `told`."""
+    await asyncio.to_thread(Path(begun).write_text, "begun")
+    return await asyncio.to_thread(Path(told).read_text)
+
+
+@server.tool()
 def die(times: int, log: str) -> str:
     """End this process the first so many times."""
     path = Path(log)

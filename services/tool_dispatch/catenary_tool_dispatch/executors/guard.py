@@ -32,33 +32,44 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Connect to one of the allowed addresses, trying the next where nobody listens."""
-        host = request.url.host
-        request.extensions = {**request.extensions, "sni_hostname": host}
-        *others, last = await self._resolve(host, request)
+        *others, last = await self._resolve(request)
         for address in others:
-            request.url = request.url.copy_with(host=address)
             try:
-                return await self._inner.handle_async_request(request)
+                return await self._inner.handle_async_request(_to(address, request))
             except (httpx2.ConnectError, httpx2.ConnectTimeout):
                 continue
-        request.url = request.url.copy_with(host=last)
-        return await self._inner.handle_async_request(request)
+        return await self._inner.handle_async_request(_to(last, request))
 
-    async def _resolve(self, host: str, request: httpx2.Request) -> list[str]:
-        loop = asyncio.get_running_loop()
+    async def _resolve(self, request: httpx2.Request) -> list[str]:
+        url = request.url
         try:
-            found = await loop.getaddrinfo(host, request.url.port, type=socket.SOCK_STREAM)
+            found = await asyncio.get_running_loop().getaddrinfo(_ascii(url), url.port, type=socket.SOCK_STREAM)
         except OSError as error:
-            raise httpx2.ConnectError(f"{host} cannot be resolved", request=request) from error
+            raise httpx2.ConnectError(f"{url.host} cannot be resolved", request=request) from error
         addresses = dict.fromkeys(str(row[4][0]) for row in found)
-        allowed = [one for one in addresses if may_connect(host, one, self._private_host)]
+        allowed = [one for one in addresses if may_connect(url.host, one, self._private_host)]
         if not allowed:
-            raise RefusedError(f"{host} leads to an address that is not public", request=request)
+            raise RefusedError(f"{url.host} leads to an address that is not public", request=request)
         return allowed
 
     async def aclose(self) -> None:
         """Close what is kept open."""
         await self._inner.aclose()
+
+
+def _ascii(url: httpx2.URL) -> str:
+    return url.raw_host.decode("ascii")
+
+
+def _to(address: str, request: httpx2.Request) -> httpx2.Request:
+    """The same request to an address; the one that was made still says the name, for redirects within it."""
+    return httpx2.Request(
+        request.method,
+        request.url.copy_with(host=address),
+        headers=request.headers,
+        stream=request.stream,
+        extensions={**request.extensions, "sni_hostname": _ascii(request.url)},
+    )
 
 
 def client_for(headers: Mapping[str, str], private_host: str) -> httpx2.AsyncClient:
