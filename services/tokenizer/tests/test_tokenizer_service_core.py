@@ -2,8 +2,9 @@
 
 import struct
 
+from catenary_protocols.call_ids import call_id
 from catenary_protocols.turn_events import TextDelta
-from catenary_tokenizer_service.core.calls import call_id, policy_for
+from catenary_tokenizer_service.core.calls import policy_for
 from catenary_tokenizer_service.core.generated import TOKEN_BYTES, Generated
 from catenary_tokenizer_service.core.log import EventLog
 from catenary_tokenizer_service.core.overdue import Watch

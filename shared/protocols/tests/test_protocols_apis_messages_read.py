@@ -44,7 +44,8 @@ def read(**fields: Any) -> MessagesDraft:
 
 
 def messages(*given: Any, **fields: Any) -> tuple[Message, ...]:
-    return read(messages=list(given), **fields).conversation.messages
+    asked_again = [ASK] if given[-1]["role"] == "assistant" else []
+    return read(messages=[*given, *asked_again], **fields).conversation.messages
 
 
 def refused(**fields: Any) -> tuple[str, str]:
@@ -330,3 +331,10 @@ JSON = st.recursive(
 def test_no_json_makes_anything_but_a_draft_or_a_refusal(fields: dict[str, Any], content: Any) -> None:
     with suppress(RequestError):
         read(**fields, messages=[{"role": "user", "content": content}])
+
+
+def test_an_answer_that_was_begun_is_not_gone_on_with() -> None:
+    begun = {"role": "assistant", "content": "It is"}
+    with pytest.raises(RequestError) as caught:
+        read(messages=[ASK, begun])
+    assert (caught.value.code, caught.value.field) == ("unsupported", "messages[1]")

@@ -295,3 +295,17 @@ def test_the_official_accumulator_ends_with_the_body(events: list[TurnEvent]) ->
     final = state._completed_response.to_dict()
     assert final["id"] == body["id"]
     assert [item["id"] for item in final["output"]] == [item["id"] for item in body["output"]]
+
+
+def test_a_custom_tools_text_streams_as_it_is_made() -> None:
+    pieces = ('{"input": "*** Be', "gin\\n", 'end"}')
+    events, body = told(
+        CallBegun(index=0, id="c1", name="apply_patch"),
+        *(ArgumentsDelta(index=0, text=piece) for piece in pieces),
+        CallComplete(index=0, id="c1", name="apply_patch", arguments="".join(pieces)),
+        END,
+    )
+    deltas = [one["delta"] for one in events if one["type"] == "response.custom_tool_call_input.delta"]
+    (done,) = [one["input"] for one in events if one["type"] == "response.custom_tool_call_input.done"]
+    assert deltas == ["*** Be", "gin\n", "end"]
+    assert done == body["output"][0]["input"] == "".join(deltas)

@@ -35,11 +35,6 @@ class CallPolicy:
         return "mesh" if tool in self.run_tools or EVERY_TOOL in self.run_tools else "client"
 
 
-def call_id(turn_id: str, choice: int, index: int) -> str:
-    """A call id for the client where the model gave none: the same for each submission of a turn."""
-    return f"call_{turn_id[-20:]}{choice:x}{index:03x}"
-
-
 def policy_for(declared: Iterable[str], run_tools: Iterable[str], choice_mode: str, *, choices: int = 1) -> CallPolicy:
     """The policy of a request. Of several choices the client takes one, and nobody else knows which."""
     return CallPolicy(frozenset(declared), frozenset(run_tools), allowed=choice_mode != "none" and choices == 1)

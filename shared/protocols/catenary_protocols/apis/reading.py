@@ -13,6 +13,9 @@ from catenary_protocols.errors import RequestError
 
 T = TypeVar("T")
 
+CONTINUED = "an answer that was begun is not gone on with here; end with what the user or a tool said"
+"""Why a request is refused whose last message the model is to complete."""
+
 _ESCAPES = re.compile(
     rb"\\\\"
     rb"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"

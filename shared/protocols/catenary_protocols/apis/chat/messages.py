@@ -1,7 +1,7 @@
 """Messages in every shape that clients send → messages of a conversation."""
 
 from collections.abc import Sequence
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 
 from catenary_protocols.apis.chat.request import (
     AssistantChat,
@@ -15,6 +15,7 @@ from catenary_protocols.apis.chat.request import (
     TextBlock,
     UserChat,
 )
+from catenary_protocols.call_ids import thought_before
 from catenary_protocols.conversation import (
     AssistantMessage,
     CallPart,
@@ -75,13 +76,25 @@ def _assistant(message: AssistantChat) -> AssistantMessage:
     if message.function_call:
         calls.append(_call("", message.function_call))
     reasoning = message.reasoning_content or message.reasoning or ""
-    thoughts = [reasoning] if isinstance(reasoning, str) else reasoning
+    thoughts = _apart(reasoning, calls) if isinstance(reasoning, str) else reasoning
     parts: list[ReasoningPart | TextPart | CallPart] = []
     for n, (thought, call) in enumerate(zip_longest(thoughts, calls), 1):
         parts += [ReasoningPart(text=thought)] if thought else []
         parts += [TextPart(text=text) for text in said if text] if n == len(thoughts) else []
         parts += [call] if call else []
     return AssistantMessage(parts=tuple(parts))
+
+
+def _apart(reasoning: str, calls: Sequence[CallPart]) -> list[str]:
+    """What was thought before each call, and after the last one, where the ids of the calls tell."""
+    edges = [thought_before(call.id) for call in calls]
+    known = [edge for edge in edges if edge is not None]
+    if len(known) < len(edges) or known != sorted(known) or not known or known[-1] > len(reasoning):
+        return [reasoning]
+    thoughts = [reasoning[start:end] for start, end in pairwise([0, *known, len(reasoning)])]
+    while not thoughts[-1]:
+        thoughts.pop()
+    return thoughts or [reasoning]
 
 
 def _said(message: AssistantChat) -> Sequence[TextBlock | RefusalBlock]:

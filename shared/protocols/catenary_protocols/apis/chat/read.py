@@ -6,9 +6,16 @@ import msgspec
 
 from catenary_protocols.apis.api import Draft
 from catenary_protocols.apis.chat.messages import read_messages
-from catenary_protocols.apis.chat.request import ChatRequest, ChatTool, FunctionName, NamedTool, ResponseFormat
+from catenary_protocols.apis.chat.request import (
+    AssistantChat,
+    ChatRequest,
+    ChatTool,
+    FunctionName,
+    NamedTool,
+    ResponseFormat,
+)
 from catenary_protocols.apis.nvext import NvExt
-from catenary_protocols.apis.reading import read, wrong
+from catenary_protocols.apis.reading import CONTINUED, read, wrong
 from catenary_protocols.apis.sampling import sampling_of
 from catenary_protocols.apis.tools import ANY_OBJECT, schema_text, tool_of
 from catenary_protocols.conversation import Conversation, Tool, ToolChoice
@@ -29,6 +36,7 @@ def read_chat(body: bytes) -> ChatDraft:
     request = _newer(read(_request, body))
     if not request.model:
         raise wrong("model", "must name a model")
+    _refuse_unsupported(request)
     tools = _tools(request.tools or [])
     nvext = request.nvext or NvExt()
     metadata_session = (request.metadata or {}).get("session_id")
@@ -69,6 +77,18 @@ def _newer(request: ChatRequest) -> ChatRequest:
         tools=[ChatTool(function=function) for function in request.functions],
         tool_choice=NamedTool(function=choice) if isinstance(choice, FunctionName) else choice,
     )
+
+
+def _refuse_unsupported(request: ChatRequest) -> None:
+    """Refuse what would change the answer if it were ignored."""
+    if request.continue_final_message:
+        raise wrong("continue_final_message", CONTINUED, code="unsupported")
+    if request.add_generation_prompt is False:
+        raise wrong("add_generation_prompt", CONTINUED, code="unsupported")
+    last = len(request.messages) - 1
+    message = request.messages[last]
+    if isinstance(message, AssistantChat) and message.prefix:
+        raise wrong(f"messages[{last}].prefix", CONTINUED, code="unsupported")
 
 
 def _logprobs(request: ChatRequest) -> int | None:

@@ -73,7 +73,9 @@ class UserChat(Wire, frozen=True, tag_field="role", tag="user"):
 class AssistantChat(Wire, frozen=True, tag_field="role", tag="assistant"):
     """What the model said: reasoning, then text, then calls. `reasoning` is another name of `reasoning_content`.
 
-    Of a list of thoughts the nth stands before the nth call, and the text after the last one.
+    Of a list of thoughts the nth stands before the nth call, and the text after the last one. One text is cut to such a
+    list where the calls have ids of ours, which tell how much of it was thought before each. `prefix`: the answer is to
+    go on from here.
     """
 
     content: str | list[TextBlock | RefusalBlock] | None = None
@@ -82,6 +84,7 @@ class AssistantChat(Wire, frozen=True, tag_field="role", tag="assistant"):
     refusal: str | None = None
     tool_calls: list[ToolCallEcho] | None = None
     function_call: FunctionCall | None = None
+    prefix: bool | None = None
 
 
 class ToolChat(Wire, frozen=True, tag_field="role", tag="tool"):
@@ -172,6 +175,8 @@ class ChatRequest(SamplingFields, frozen=True, kw_only=True):
     response_format: ResponseFormat | None = None
     reasoning_effort: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    continue_final_message: bool | None = None
+    add_generation_prompt: bool | None = None
     nvext: NvExt | None = None
     prompt_cache_key: str | None = None
     user: str | None = None

@@ -9,7 +9,7 @@ from catenary_protocols.apis.api import Draft
 from catenary_protocols.apis.messages.history import History
 from catenary_protocols.apis.messages.request import Choice, CountRequest, MessagesRequest, MessagesTool
 from catenary_protocols.apis.nvext import NvExt
-from catenary_protocols.apis.reading import read, wrong
+from catenary_protocols.apis.reading import CONTINUED, read, wrong
 from catenary_protocols.apis.sealed import Sealed
 from catenary_protocols.apis.tools import tool_of
 from catenary_protocols.conversation import Conversation, Message, Sampling, SystemMessage, TextPart, Tool, ToolChoice
@@ -38,6 +38,8 @@ def read_messages(sealed: Sealed, body: bytes) -> MessagesDraft:
     """The draft of a Messages request; raises `RequestError`."""
     request = read(_request, body)
     conversation = _conversation(request, sealed)
+    if request.messages[-1].role == "assistant":
+        raise wrong(f"messages[{len(request.messages) - 1}]", CONTINUED, code="unsupported")
     nvext = request.nvext or NvExt()
     session, user = _caller(request)
     answer = request.output_config.format if request.output_config else None

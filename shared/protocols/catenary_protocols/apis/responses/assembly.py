@@ -18,7 +18,8 @@ from catenary_protocols.apis.responses.answer import (
     StreamEvent,
     SummaryText,
 )
-from catenary_protocols.apis.responses.tools import Declared, unwrapped
+from catenary_protocols.apis.responses.freeform import Freeform
+from catenary_protocols.apis.responses.tools import Declared
 from catenary_protocols.apis.sealed import Sealed
 from catenary_protocols.apis.sse import named
 from catenary_protocols.turn_events import VisibleToken
@@ -174,7 +175,7 @@ class Thought:
 
 
 class Call:
-    """A call. Its deltas are those of its arguments; a custom tool's text comes whole, once they are.
+    """A call. Its deltas are those of its arguments, or of the text in them for a custom tool.
 
     A call that is cut is never done: clients would run it.
     """
@@ -186,7 +187,9 @@ class Call:
         self._arguments: list[str] = []
         self._size = 0
         self._place: Mapping[str, Any] = {"item_id": id_, "output_index": index}
-        self._before = framed("response.function_call_arguments.delta", **self._place)
+        self._freeform = Freeform() if declared.custom else None
+        kind = "custom_tool_call_input" if declared.custom else "function_call_arguments"
+        self._before = framed(f"response.{kind}.delta", **self._place)
         self.call_id = call_id
         writer.event("response.output_item.added", output_index=index, item=self.item("in_progress"))
 
@@ -194,25 +197,26 @@ class Call:
         """More of it."""
         self._arguments.append(text)
         self._size += len(text)
-        if not self._declared.custom:
-            self._writer.delta(self._before, text)
+        self._tell(text if self._freeform is None else self._freeform.feed(text))
 
     def fill(self, arguments: str) -> None:
         """Add what of the arguments did not come as deltas."""
         if self._size < len(arguments):
             self.add(arguments[self._size :])
+        if self._freeform is not None:
+            self._tell(self._freeform.close())
 
     def item(self, status: Status) -> FunctionCallItem | CustomCallItem:
         """It, as far as it has come."""
-        arguments, declared = "".join(self._arguments), self._declared
-        if declared.custom:
+        declared = self._declared
+        if self._freeform is not None:
             return CustomCallItem(
                 id=self._id,
                 status=status,
                 call_id=self.call_id,
                 name=declared.name,
                 namespace=declared.namespace,
-                input=unwrapped(arguments) if arguments else "",
+                input=self._freeform.text,
             )
         return FunctionCallItem(
             id=self._id,
@@ -220,7 +224,7 @@ class Call:
             call_id=self.call_id,
             name=declared.name,
             namespace=declared.namespace,
-            arguments=arguments,
+            arguments="".join(self._arguments),
         )
 
     def close(self, status: Status) -> FunctionCallItem | CustomCallItem:
@@ -231,9 +235,12 @@ class Call:
             self._writer.event("response.output_item.done", output_index=self._place["output_index"], item=item)
         return item
 
+    def _tell(self, text: str) -> None:
+        if text:
+            self._writer.delta(self._before, text)
+
     def _told(self, item: FunctionCallItem | CustomCallItem) -> None:
         if isinstance(item, CustomCallItem):
-            self._writer.event("response.custom_tool_call_input.delta", delta=item.input, **self._place)
             self._writer.event("response.custom_tool_call_input.done", input=item.input, **self._place)
         else:
             self._writer.event(

@@ -58,8 +58,10 @@ class TurnAdmitted(Message, frozen=True):
 
 
 class Retain(Message, frozen=True):
-    """A session's last turn here has ended, and this is how long its blocks are to be kept now. Engines that cannot
-    change that afterwards go on with what `RunTurn` said."""
+    """A session's last turn here has ended, and this is how long its blocks are to be kept now.
+
+    Engines that cannot change that afterwards go on with what `RunTurn` said.
+    """
 
     session: str
     retention: Retention
