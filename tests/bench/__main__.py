@@ -4,7 +4,7 @@ import importlib
 import json
 import sys
 
-MODULES = ("mesh", "router", "policies", "kv_index", "tokenizers", "parsers", "overload", "faults")
+MODULES = ("mesh", "calls", "router", "policies", "kv_index", "tokenizers", "parsers", "overload", "faults")
 
 
 def main(names: list[str]) -> int:
