@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from catenary_cli.broker import free_ports
+from catenary_worker.engines.llamacpp.testing import write_tiny_gguf
 
 from tests.compose import images
 from tests.compose.engine import Engine, NotRun, compose, running
@@ -33,8 +34,8 @@ SERVICES = ("frontend", "tokenizer", "router", "kv-indexer", "worker", "tool-dis
 REPLICAS = {"tokenizer": 2, "router": 2, "kv-indexer": 2, "worker": 2}
 KILLED = ("worker", "router", "kv-indexer", "tokenizer", "tool-dispatch", "nats", "frontend")
 ENDS_TURNS = ("tokenizer", "frontend")
+GGUF = "tiny"
 QUESTION = {
-    "model": "catenary-sim",
     "messages": [{"role": "user", "content": "Tell of the harbour."}],
     "max_tokens": 200,
     "stream": True,
@@ -53,6 +54,12 @@ class Stand:
 
     def __post_init__(self) -> None:
         self.port, self.nats_port = free_ports(2)
+        self.models.mkdir()
+
+    @property
+    def models(self) -> Path:
+        """Where the profile `cpu` finds its GGUF file."""
+        return self.folder / "models"
 
     @property
     def api(self) -> str:
@@ -70,6 +77,8 @@ class Stand:
             "CATENARY_BROKER_PASSWORD": self.password,
             "CATENARY_PORT": str(self.port),
             "CATENARY_NATS_PORT": str(self.nats_port),
+            "CATENARY_MODELS": str(self.models),
+            "CATENARY_MODEL_NAME": GGUF,
         }
         with (self.folder / "compose.log").open("ab") as log:
             done = subprocess.run(command, env={**self.engine.env(), **given}, stdout=log, stderr=log, check=False)
@@ -90,10 +99,11 @@ class Stand:
             one["State"]["Health"]["Status"] == "healthy" for one in found
         )
 
-    def ask(self, at_first: Callable[[str], object] = str) -> str:
+    def ask(self, at_first: Callable[[str], object] = str, model: str = "catenary-sim") -> str:
         """The answer's text, the same each time; `at_first` gets the worker's name when the first of it is there."""
+        body = json.dumps({**QUESTION, "model": model}).encode()
         request = urllib.request.Request(  # noqa: S310  # our own address
-            f"{self.api}/v1/chat/completions", json.dumps(QUESTION).encode(), {"content-type": "application/json"}
+            f"{self.api}/v1/chat/completions", body, {"content-type": "application/json"}
         )
         said = ""
         with urllib.request.urlopen(request, timeout=BACK_S) as answer:  # noqa: S310
@@ -183,6 +193,22 @@ def kills(stand: Stand) -> None:
             assert stand.ask() == said
 
 
+def cores(stand: Stand) -> None:
+    """A GGUF file is served by a container of its own."""
+    with step("profile cpu: llama.cpp serves a GGUF file"):
+        write_tiny_gguf(stand.models / "model.gguf")
+        stand.compose("--profile", "cpu", "up", "-d", "--build", "worker-cpu")
+        until("worker-cpu is healthy", partial(stand.healthy, "worker-cpu"), READY_S)
+        until(f"{GGUF} is served", lambda: GGUF in models(stand.api), BACK_S)
+        assert stand.ask(model=GGUF)
+
+
+def models(api: str) -> list[str]:
+    """Names that are served."""
+    with urllib.request.urlopen(f"{api}/v1/models", timeout=2) as answer:  # noqa: S310  # our own address
+        return [str(one["id"]) for one in json.load(answer)["data"]]
+
+
 def _back(stand: Stand, service: str, killed: int) -> bool:
     return killed not in stand.pids(service) and stand.healthy(service)
 
@@ -216,13 +242,14 @@ def _run(stand: Stand) -> None:
             stand.compose("up", "-d")
         check(stand)
         kills(stand)
+        cores(stand)
     except AssertionError:
         stand.compose("logs", "--no-color", "--tail=30")
         print((stand.folder / "compose.log").read_text(errors="replace")[-20000:])
         raise
     finally:
         with step("down, and nothing is left"):
-            stand.compose("down", "-v", "-t", "30")
+            stand.compose("--profile", "cpu", "down", "-v", "-t", "30")
             assert not stand.engine.containers("status=running")
 
 

@@ -63,7 +63,7 @@ def override(path: Path) -> Path:
     built = {
         name: {"build": {"network": "host", **({"args": proxies} if proxies else {})}}
         for name, one in services.items()
-        if "build" in one and "profiles" not in one
+        if "build" in one and "gpu" not in one.get("profiles", ())
     }
     path.write_text(yaml.safe_dump({"services": built}))
     return path
