@@ -16,7 +16,7 @@ from catenary_protocols.bus.codec import Decoder
 from catenary_protocols.bus.messages import Beat, WorkerLoad
 from catenary_protocols.bus.subjects import SERVICES
 from catenary_protocols.errors import CatenaryError, TransportError
-from catenary_runtime.bus import MIN_PAYLOAD, connect_once, redact
+from catenary_runtime.bus import MIN_PAYLOAD, redact
 from catenary_runtime.testing import nats_binary
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -105,7 +105,7 @@ def _machine(mesh: Target) -> Iterator[Finding]:
 
 async def _mesh(mesh: Target) -> list[Finding]:
     try:
-        nc = await connect_once(mesh.broker, "catenary-doctor")
+        nc = await mesh.connect("catenary-doctor")
     except TransportError as error:
         cure = "start a mesh with `catenary up`, or name its broker with --nats"
         return [Finding(check="broker", ok=False, found=error.message, cure=cure), _port(mesh)]
