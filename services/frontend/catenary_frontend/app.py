@@ -52,10 +52,13 @@ def make_app(edge: Edge, version: str) -> App:
     api.add_api_route("/v1/models/{model:path}", one_endpoint(edge), methods=["GET"], openapi_extra=MODEL_OPERATION)
     document(api)
 
+    # Metrics tell of every tenant: where there are keys, they are on the admin port alone.
+    probes = PATHS - {"/metrics"} if edge.keys else PATHS
+
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        if scope["path"] in PATHS:
+        if scope["path"] in probes:
             await respond(edge.health, scope["path"], send)
             return
         request_id = mark(scope, send).encode()

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from catenary_protocols.bus.messages import Beat
 from catenary_protocols.errors import ErrorInfo
+from catenary_runtime.health import admin_app, server_for
 from catenary_runtime.models import Directory
 from catenary_runtime.service import Service
 
@@ -47,6 +48,15 @@ class Frontend(Service[FrontendSettings]):
         self.spawn(self.directory.run(), "models")
         self.spawn(self._tick(), "tick")
         self.spawn(self.keys.watch(self.settings.host), "keys")
+        if self.settings.admin_port:
+            self.spawn(self._admin(), "admin")
+
+    async def _admin(self) -> None:
+        server = server_for(admin_app(self.health), self.settings.host, self.settings.admin_port)
+        try:
+            await server.serve()
+        finally:
+            server.close()
 
     def _tokenizer_there(self) -> tuple[bool, str]:
         live = sum(peer.takes_work for peer in self.presence.live("tokenizer"))

@@ -18,7 +18,7 @@ from catenary_protocols.bus.subjects import Subjects
 from catenary_protocols.errors import CapacityError, RequestError
 from catenary_protocols.turn_events import Accepted, Finished, Started, TextDelta, Usage
 from catenary_runtime.config import ConfigError
-from catenary_runtime.testing import NatsServer
+from catenary_runtime.testing import NatsServer, free_tcp_port
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -170,6 +170,14 @@ async def test_keys_are_read_again_when_the_file_changes_and_a_wrong_file_change
         file.write_text("")  # nobody, which is not everybody
         while await status("two") != 401:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
+
+
+async def test_metrics_tell_of_every_tenant_and_are_told_to_none(nats_server: NatsServer, subjects: Subjects) -> None:
+    admin = free_tcp_port()
+    async with running_frontend(nats_server, subjects, api_keys=(hash_of("k"),), admin_port=admin) as stand:
+        assert (await stand.http.get("/metrics", headers=bearer("k"))).status_code == 404
+        assert (await stand.http.get("/health")).status_code == 200
+        assert "catenary_requests" in (await stand.http.get(f"http://127.0.0.1:{admin}/metrics")).text
 
 
 # --- limits -----------------------------------------------------------------------------------------------------

@@ -56,7 +56,12 @@ class Ask:
 
 
 class Bus:
-    """See the module. `instance` names the connection, and its inbox unless `inbox` does."""
+    """See the module.
+
+    Attributes:
+        instance: names the connection.
+        inbox: beginning of the subjects on which we are answered; made from the instance's name if left out.
+    """
 
     def __init__(
         self,
@@ -84,7 +89,7 @@ class Bus:
         self._held_bytes = 0
         self._asks: dict[str, Ask] = {}
         self._numbers = count(1)
-        self._inbox = inbox or f"_INBOX.{instance}"
+        self.inbox = inbox or f"_INBOX.{instance}"
         self._loop = asyncio.get_running_loop()
         self._js: JetStreamContext | None = None
         self._refused = ""
@@ -107,7 +112,7 @@ class Bus:
                     ping_interval=2,
                     max_outstanding_pings=2,
                     pending_size=-1,
-                    inbox_prefix=self._inbox,
+                    inbox_prefix=self.inbox,
                     tls=self._tls,
                     allow_reconnect=True,
                 )
@@ -118,7 +123,7 @@ class Bus:
             await self._nc.close()
             raise TransportError(f"the broker's max_payload is {self._nc.max_payload}; {MIN_PAYLOAD} is needed")
         self.connected_at = self.alive_at = self._loop.time()
-        await self.subscribe(f"{self._inbox}.ask.*", self._on_reply)
+        await self.subscribe(f"{self.inbox}.ask.*", self._on_reply)
 
     async def close(self) -> None:
         """Flush what was handed over, then disconnect."""
@@ -230,7 +235,7 @@ class Bus:
         """Send with a reply subject. Replies go to `on_reply`; `on_nobody` is called at once when nobody listens."""
         number = str(next(self._numbers))
         ask = self._asks[number] = Ask(self, number, on_reply, on_nobody)
-        self.publish(subject, data, reply=f"{self._inbox}.ask.{number}", headers=headers)
+        self.publish(subject, data, reply=f"{self.inbox}.ask.{number}", headers=headers)
         return ask
 
     def forget(self, number: str) -> None:
