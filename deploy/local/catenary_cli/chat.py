@@ -18,6 +18,7 @@ from catenary_tool_dispatch.registry import load
 from nats.aio.msg import Msg
 
 from catenary_cli.ask import post, told
+from catenary_cli.screen import Screen
 from catenary_cli.target import Target, add_target, target
 from catenary_cli.timeline import PATH, Turn
 
@@ -25,7 +26,6 @@ ABOUT = "Talk to a model; without a message, until an empty line or Ctrl-D."
 EXAMPLE = 'catenary chat "What is the weather in `Oslo`?" --tools get_weather'
 ROUNDS = 8
 """Turns in which a model may go on calling tools before a person is asked."""
-DIM, CALL, PLAIN = "\033[2m", "\033[36m", "\033[0m"
 HTTP_OK = 200
 RESULT_S = 30.0
 _decode_result = Decoder(ToolResult, json=True)
@@ -46,45 +46,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit code 1 when a turn fails."""
-    return asyncio.run(_chat(args))
-
-
-@dataclass(slots=True)
-class Screen:
-    """Prints what is new in a turn. Reasoning is dim where the terminal can show it."""
-
-    colour: bool = field(default_factory=sys.stdout.isatty)
-    _style: str = ""
-
-    def show(self, turn: Turn, before: tuple[int, int]) -> None:
-        """What came since the turn had `before` characters of reasoning and text."""
-        self._put(DIM, turn.reasoning[before[0] :])
-        self._put("", turn.text[before[1] :])
-
-    def call(self, call: dict[str, Any], result: str) -> None:
-        """A whole call, and what it returned."""
-        self.line()
-        self._put(CALL, f"{call['function']['name']}({call['function']['arguments']}) = {result}\n")
-
-    def line(self) -> None:
-        """Begin a new one."""
-        self._put(self._style, "\n")
-
-    def _put(self, style: str, text: str) -> None:
-        if not text:
-            return
-        changed = style != self._style and text != "\n"
-        between = "\n\n" if changed and self._style == DIM else ""
-        codes = f"{PLAIN}{style}" if self.colour and changed else ""
-        sys.stdout.write(f"{codes}{between}{text}{PLAIN if self.colour and text.endswith(chr(10)) else ''}")
-        sys.stdout.flush()
-        self._style = "" if text.endswith("\n") else style
-
-
-async def _chat(args: argparse.Namespace) -> int:
     mesh = target(args)
     request = {
-        "model": await mesh.model(args.model),
+        "model": asyncio.run(mesh.model(args.model)),
         "stream": True,
         "stream_options": {"include_usage": True},
         "tools": list(_tools(args.tools)),
@@ -94,14 +58,12 @@ async def _chat(args: argparse.Namespace) -> int:
     talk = Talk(mesh, request, None if args.output == "json" else Screen())
     if args.system:
         talk.messages.append({"role": "system", "content": args.system})
-    hearing: AbstractAsyncContextManager[Results] = _results(mesh) if request["tools"] else nullcontext({})
-    async with hearing as talk.results:
-        if args.message:
-            await talk.say(args.message)
-            return 0
-        print(f"{request['model']} at {mesh.api}; an empty line ends", file=sys.stderr)
-        while line := (await asyncio.to_thread(_line)).strip():
-            await talk.say(line)
+    if args.message:
+        asyncio.run(talk.say(args.message))
+        return 0
+    print(f"{request['model']} at {mesh.api}; an empty line ends", file=sys.stderr)
+    while line := _line().strip():
+        asyncio.run(talk.say(line))
     return 0
 
 
@@ -139,13 +101,19 @@ class Talk:
     request: Mapping[str, Any]
     screen: Screen | None
     messages: list[dict[str, Any]] = field(default_factory=list)
-    results: Results = field(default_factory=dict)
 
     async def say(self, said: str) -> None:
         """One message, and all turns that answer it; raises `CatenaryError` when one fails."""
         self.messages.append({"role": "user", "content": said})
+        hearing: AbstractAsyncContextManager[Results] = (
+            _results(self.mesh) if self.request["tools"] else nullcontext({})
+        )
+        async with hearing as results:
+            await self._answer(results)
+
+    async def _answer(self, results: Results) -> None:
         for _ in range(ROUNDS):
-            turn = await self._turn()
+            turn = await self._turn(results)
             self.messages.append(turn.message())
             for call in turn.calls:
                 result = turn.results[call["id"]]
@@ -156,12 +124,10 @@ class Talk:
                 self.screen.line()
             else:
                 print(json.dumps({**turn.message(), "results": turn.results, "usage": turn.usage}), flush=True)
-            if turn.failed:
-                raise CatenaryError(turn.failed)
             if not turn.calls:
                 return
 
-    async def _turn(self) -> Turn:
+    async def _turn(self, results: Results) -> Turn:
         turn = Turn()
         async with post(self.mesh.api, PATH, {**self.request, "messages": self.messages}, self.mesh.key) as answer:
             if answer.status != HTTP_OK:
@@ -171,17 +137,20 @@ class Talk:
                 turn.take(event)
                 if self.screen:
                     self.screen.show(turn, before)
+        if turn.failed:
+            raise CatenaryError(turn.failed)
         for index, call in enumerate(turn.calls):
             if call["id"] not in turn.results:
                 key = call_key(answer.headers["x-catenary-turn-id"], 0, index)
-                turn.results[call["id"]] = await self._result(key, call["function"]["name"])
+                turn.results[call["id"]] = await _result(results[key], call["function"]["name"])
         return turn
 
-    async def _result(self, key: str, tool: str) -> str:
-        try:
-            return await asyncio.wait_for(self.results[key], RESULT_S)
-        except TimeoutError as error:
-            raise CatenaryError(f"the mesh has no result of {tool} yet", code="tool_failed") from error
+
+async def _result(coming: asyncio.Future[str], tool: str) -> str:
+    try:
+        return await asyncio.wait_for(coming, RESULT_S)
+    except TimeoutError as error:
+        raise CatenaryError(f"the mesh has no result of {tool} yet", code="tool_failed") from error
 
 
 def _tools(asked: str) -> Iterator[dict[str, Any]]:
