@@ -17,6 +17,7 @@ from catenary_protocols.bus.messages import Beat, WorkerLoad
 from catenary_protocols.bus.subjects import SERVICES
 from catenary_protocols.errors import CatenaryError, TransportError
 from catenary_runtime.bus import MIN_PAYLOAD, redact
+from catenary_runtime.hub import is_hub_id
 from catenary_runtime.testing import nats_binary
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -94,7 +95,7 @@ def _machine(mesh: Target) -> Iterator[Finding]:
         cure="make room, or choose another with --data-dir",
     )
     for model in mesh.options.models:
-        there = not model.path or Path(model.path).exists()
+        there = not model.path or is_hub_id(model.path) or Path(model.path).exists()
         yield Finding(
             check=f"model {model.name}",
             ok=there,

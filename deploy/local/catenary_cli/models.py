@@ -2,7 +2,7 @@
 
 [[models]]
 name = "m"
-path = "models/m"               # a model directory or GGUF file; left out: the embedded default
+path = "models/m"               # a model directory, GGUF file or hub id; left out: the embedded default
 engine = "sim"
 workers = 4
 sim = { preset = "dynamo", time_scale = 1.0, blocks = 8192, block_size = 16 }   # options of that engine, by its name
@@ -22,7 +22,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """One entry.
 
     Attributes:
-        path: model directory or GGUF file; "" is the embedded default.
+        path: model directory, GGUF file or hub id; "" is the embedded default.
         parser, reasoning: format names; "" detects them.
         context: tokens; 0 leaves it to the model.
         options: of the engine.

@@ -9,6 +9,7 @@ import msgspec
 from catenary_frontend.settings import FrontendSettings
 from catenary_protocols.bus.subjects import Subjects
 from catenary_runtime.config import ConfigError, Loaded, Settings, load, read_file
+from catenary_runtime.hub import is_hub_id
 from catenary_tool_dispatch.registry import load as load_tools
 from catenary_tool_dispatch.settings import ToolDispatchSettings
 
@@ -20,7 +21,7 @@ class Flags:
     """What was said on the command line; None and "" were not.
 
     Attributes:
-        model: a model directory or a GGUF file, to serve alone.
+        model: a model directory, a GGUF file or a hub id, to serve alone.
         model_path: model directory of a GGUF file that has no vocabulary we read.
         nats: an external broker; without one the launcher runs its own.
         nats_port: of its own broker, if free; 0 for any.
@@ -117,16 +118,16 @@ def _models(flags: Flags, file: str) -> list[Model]:
 
 
 def _given(flags: Flags) -> Model:
-    """The model of the flags, under its file's name; a machine that has it has room for it once."""
+    """The model of the flags, under its file's name or hub id; a machine that has it has room for it once."""
     for flag, said in (("model", flags.model), ("model-path", flags.model_path)):
-        if said and not Path(said).exists():
+        if said and not Path(said).exists() and not is_hub_id(said):
             raise ConfigError(f"--{flag} is {said}, which is not there", field=flag.replace("-", "_"))
     path = Path(flags.model or flags.model_path)
     gguf = path.suffix == ".gguf"
     if flags.model and flags.model_path and not gguf:
         raise ConfigError(f"--model-path goes with a GGUF file, and --model is {path}", field="model_path")
     return Model(
-        name=path.stem if gguf else path.resolve().name,
+        name=path.stem if gguf else flags.model if is_hub_id(flags.model) else path.resolve().name,
         path=flags.model_path or flags.model,
         engine="llamacpp" if gguf else "sim",
         workers=1,

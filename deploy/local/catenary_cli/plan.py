@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from catenary_runtime.hub import is_hub_id
+
 from catenary_cli.broker import free_ports
 from catenary_cli.models import Model
 from catenary_cli.options import Options
@@ -60,7 +62,7 @@ def _workers(options: Options, mark: str) -> Iterator[Job]:
 def _worker_flags(model: Model, *, sim_script: bool) -> tuple[str, ...]:
     given = {
         "model": model.name,
-        "model-path": str(Path(model.path).resolve()) if model.path else "",
+        "model-path": _absolute(model.path),
         "engine": model.engine,
         "engine-options": json.dumps(model.options) if model.options else "",
         "parser": model.parser,
@@ -69,6 +71,11 @@ def _worker_flags(model: Model, *, sim_script: bool) -> tuple[str, ...]:
         "sim-script": "true" if sim_script else "",
     }
     return tuple(f"--{name}={value}" for name, value in given.items() if value)
+
+
+def _absolute(path: str) -> str:
+    """Services have working directories of their own; a hub id stays one."""
+    return path if not path or is_hub_id(path) else str(Path(path).resolve())
 
 
 def _plan(options: Options, url_of: UrlOf, job: Job, url: str, *flags: str) -> Plan:

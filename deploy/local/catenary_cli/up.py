@@ -27,7 +27,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tls-key", default="", help="key of that certificate")
     parser.add_argument("--workers", type=int, help="workers of each model (default 2, or the file's)")
     parser.add_argument("--engine", default="", help="engine of the workers (default sim, or the file's)")
-    parser.add_argument("--model", default="", help="serve this model alone: a GGUF file or a model directory")
+    parser.add_argument("--model", default="", help="serve this model alone: GGUF file, model directory or hub id")
     parser.add_argument("--model-path", default="", help="model directory whose vocabulary a GGUF file is to have")
     parser.add_argument("--time-scale", type=float, help="simulator: 1 is real time, 0 as fast as the machine goes")
     parser.add_argument(

@@ -7,6 +7,7 @@ from pathlib import Path
 from catenary_parsers import UnknownFormat, detect, format_named, reasoning_named
 from catenary_protocols.bus.messages import ModelCard
 from catenary_protocols.errors import RequestError
+from catenary_runtime.hub import hub_directory, is_hub_id
 from catenary_runtime.models import card_hash, hash_files
 from catenary_tokenizers import ModelDirectoryError, ModelTokenizer, embedded_path, load, unpack_gguf
 from catenary_tokenizers.template import Unrendered
@@ -54,7 +55,7 @@ class Model:
 
 def open_model(settings: WorkerSettings) -> Model:
     """Read the model directory; raises `RequestError` that names the setting that is wrong."""
-    path = Path(settings.model_path) if settings.model_path else embedded_path()
+    path = _path_of(settings)
     file = path if path.suffix == ".gguf" else None
     directory = path if file is None else Path(settings.data_dir, "models", settings.instance or settings.model)
     try:
@@ -72,6 +73,12 @@ def open_model(settings: WorkerSettings) -> Model:
         context=settings.context or tokenizer.context_length or 0,
         file=file,
     )
+
+
+def _path_of(settings: WorkerSettings) -> Path:
+    if is_hub_id(settings.model_path):
+        return hub_directory(settings.model_path, weights=settings.engine != "sim")
+    return Path(settings.model_path) if settings.model_path else embedded_path()
 
 
 def _formats(settings: WorkerSettings, tokenizer: ModelTokenizer) -> tuple[str, str]:

@@ -14,7 +14,7 @@ class WorkerSettings(Settings):
     """Settings of catenary-worker."""
 
     model: str = option(DEFAULT_MODEL, "Name under which the model is served.")
-    model_path: str = option("", "Model directory, or GGUF file; left out: the embedded model.")
+    model_path: str = option("", "Model directory, GGUF file, or hub id (org/name); left out: the embedded model.")
     parser: str = option("", "Format of the model's tool calls; left out: read from its template.")
     reasoning: str = option("auto", "Format of the model's reasoning; auto is the call format's own.")
     context: int = option(0, "Tokens a turn may have; 0 leaves it to the model.")

@@ -25,9 +25,10 @@ from catenary_runtime.presence import Presence
 log = structlog.get_logger()
 FILES = (
     "tokenizer.json",
-    "tokenizer.model",
+    "tokenizer.model*",
     "tekken.json",
     "tiktoken.model",
+    "*.tiktoken",
     "tokenizer_config.json",
     "chat_template.jinja",
     "chat_template.json",
@@ -36,15 +37,17 @@ FILES = (
     "generation_config.json",
     "special_tokens_map.json",
 )
+"""What a prompt needs, as patterns of paths in a model directory."""
 _decode = Decoder(ModelCard)
 
 
 def hash_files(directory: Path) -> dict[str, str]:
     """Content hash by file name, of those `FILES` that a model directory has."""
     return {
-        name: hashlib.sha256((directory / name).read_bytes()).hexdigest()[:32]
-        for name in FILES
-        if (directory / name).is_file()
+        path.relative_to(directory).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()[:32]
+        for pattern in FILES
+        for path in sorted(directory.glob(pattern))
+        if path.is_file()
     }
 
 
@@ -92,6 +95,8 @@ async def fetch_model(bus: Bus, card: ModelCard, cache: Path) -> Path:
         raise TransportError(f"no store of model files: {error or type(error).__name__}") from error
     for name, digest in card.artifacts.items():
         path = directory / name
+        if directory not in path.parents or ".." in path.parts:
+            raise TransportError(f"{name} of model {card.model} is no place in a model directory")
         if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest()[:32] == digest:
             continue
         try:

@@ -152,3 +152,26 @@ async def test_the_current_card_is_the_one_most_ready_workers_have(stored: Bus, 
     assert models.current(MODEL) == new
     fleet.presence._peers.clear()
     assert (models.current(MODEL), models.all()) == (None, [])
+
+
+def test_a_card_carries_every_kind_of_vocabulary(directory: Path) -> None:
+    for name in ("qwen.tiktoken", "tekken.json", "tokenizer.model.v3", "tiktoken.model"):
+        (directory / name).write_bytes(name.encode())
+    assert set(hash_files(directory)) == {
+        "tokenizer.json",
+        "config.json",
+        "qwen.tiktoken",
+        "tekken.json",
+        "tokenizer.model.v3",
+        "tiktoken.model",
+    }
+
+
+@pytest.mark.parametrize("name", ["../out.json", "/out.json", "a/../../out.json"])
+async def test_a_file_of_a_card_stays_in_its_directory(stored: Bus, directory: Path, tmp_path: Path, name: str) -> None:
+    card = card_of(directory)
+    await publish_model(stored, card, directory)
+    outside = {name: card.artifacts["config.json"]}
+    strange = ModelCard(model=MODEL, card=card.card, context=1, block_size=1, artifacts=outside)
+    with pytest.raises(TransportError, match="no place in a model directory"):
+        await fetch_model(stored, strange, tmp_path / "cache")
