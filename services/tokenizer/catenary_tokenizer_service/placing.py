@@ -18,9 +18,9 @@ from catenary_runtime import telemetry
 from catenary_runtime.bus import Ask, Bus
 from catenary_runtime.presence import Peer, Presence
 from catenary_runtime.rendezvous import ranked
-from catenary_tokenizers import block_hashes
 from nats.aio.msg import Msg
 
+from catenary_tokenizer_service.ingress.prompts import hashes_of
 from catenary_tokenizer_service.models import Models
 from catenary_tokenizer_service.turn import Turn
 
@@ -78,7 +78,7 @@ class Placer:
             model=request.model,
             card=card.card,
             block_size=card.block_size,
-            hashes=block_hashes(ids, card.block_size, salt=turn.prompt.salt)
+            hashes=hashes_of(ids, card.block_size, turn.prompt.salt, turn.prompt.images, turn.prompt.image_at)
             if turn.generated.count
             else turn.prompt.hashes,
             prompt_tokens=turn.prompt.tokens + turn.generated.count,

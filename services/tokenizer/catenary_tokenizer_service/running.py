@@ -88,6 +88,7 @@ class Runner:
             hints=request.hints,
             salt=turn.prompt.salt,
             images=turn.prompt.images,
+            image_at=turn.prompt.image_at,
             session=request.session,
             guide=turn.prompt.guide,
             deadline=request.deadline,

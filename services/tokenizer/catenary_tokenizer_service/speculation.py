@@ -211,6 +211,7 @@ class Speculation:
             hints=LOWEST,
             salt=end.prompt.salt,
             images=end.prompt.images,
+            image_at=end.prompt.image_at,
             session=turn.request.session,
             retention=end.retention,
         )

@@ -15,7 +15,9 @@ from catenary_protocols.conversation import (
 )
 from catenary_protocols.errors import RequestError
 from catenary_tokenizer_service.core.shape import chat_messages, chat_tools
-from catenary_tokenizer_service.ingress.images import images_of, salt_with
+from catenary_tokenizer_service.ingress.images import images_of, places_of
+from catenary_tokenizer_service.ingress.prompts import hashes_of
+from catenary_tokenizers import pack
 
 BILLING = "x-anthropic-billing-header: cc_version=9.9.9.{}; cc_entrypoint=cli;"
 
@@ -88,10 +90,19 @@ def test_images_leave_a_mark_each_and_go_beside_the_prompt() -> None:
     assert caught.value.field == chart.field
 
 
-def test_other_images_make_other_blocks() -> None:
-    salts = {salt_with(images, "tenant") for images in ((), ("a",), ("b",), ("a", "b"), ("ab",))}
-    assert len(salts) == 5
-    assert salt_with((), "tenant") == "tenant"
+def test_a_new_image_makes_other_blocks_from_its_own_place_on() -> None:
+    controls = {"<|image|>": 7, "<|end|>": 8}
+    ids = pack([1, 7, 2, 3, 4, 5, 6, 8, 9, 7, 1, 2])
+    at = places_of(("a", "b"), ids, controls)
+    assert at == (1, 9)
+    one, other, swapped = (hashes_of(ids, 2, "s", images, at) for images in (("a", "b"), ("a", "c"), ("b", "a")))
+    assert one[: 4 * 8] == other[: 4 * 8] == hashes_of(ids[:32], 2, "s", ("a",), (1,))
+    assert one[4 * 8 : 5 * 8] != other[4 * 8 : 5 * 8]
+    assert one[:8] != swapped[:8]
+
+
+def test_a_template_without_a_mark_of_its_own_for_each_image_shares_nothing() -> None:
+    assert places_of(("a", "b"), pack([1, 7, 2]), {"<|image|>": 7}) == (0, 0)
 
 
 def test_deferred_tools_stay_out_of_the_head() -> None:

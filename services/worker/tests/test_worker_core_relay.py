@@ -148,6 +148,7 @@ def test_everything_the_engine_can_use_reaches_it() -> None:
         salt="s",
         guide="{}",
         images=("data:,",),
+        image_at=(1,),
         deadline=99.0,
     )
     got = engine_turn(sent, model="m", card="c")
@@ -156,7 +157,7 @@ def test_everything_the_engine_can_use_reaches_it() -> None:
     assert (got.temperature, got.top_p, got.top_k, got.min_p, got.seed) == (0.5, 0.9, 4, 0.1, 7)
     assert (got.penalties, got.logit_bias) == (Penalties(0.1, 0.2, 1.1), {5: -1.0})
     assert (got.priority, got.salt, got.deadline) == (4, "s", 99.0)
-    assert got.options == {"structural_tag": "{}", "logprobs": 3, "images": ("data:,",)}
+    assert got.options == {"structural_tag": "{}", "logprobs": 3, "images": ("data:,",), "image_at": (1,)}
 
 
 @given(st.integers(-100, 100), st.integers(-100, 100), st.integers(0, 5), st.integers(0, 5))

@@ -1,6 +1,6 @@
 """Exact, cached and injection-safe prompts: load, render, encode, detokenise, hash."""
 
-from catenary_tokenizers.blocks import block_hashes, extend_hashes, root_hash
+from catenary_tokenizers.blocks import block_hashes, extend_hashes, images_by_block, root_hash
 from catenary_tokenizers.detokenise import Detokenizer
 from catenary_tokenizers.errors import ModelDirectoryError, PromptError, TemplateLimitError, TokenizerError
 from catenary_tokenizers.gguf import unpack_gguf
@@ -28,6 +28,7 @@ __all__ = [
     "block_hashes",
     "embedded_path",
     "extend_hashes",
+    "images_by_block",
     "load",
     "pack",
     "root_hash",

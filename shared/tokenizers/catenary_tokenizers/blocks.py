@@ -8,12 +8,13 @@ and adapter.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 
 from xxhash import xxh3_64_intdigest as _digest
 
 from catenary_tokenizers.ids import TOKEN_BYTES, common_tokens
 
-__all__ = ["HASH_BYTES", "block_hashes", "extend_hashes", "root_hash"]
+__all__ = ["HASH_BYTES", "block_hashes", "extend_hashes", "images_by_block", "root_hash"]
 
 HASH_BYTES = 8
 
@@ -59,6 +60,20 @@ def block_hashes(
             seed = _digest("\0".join(images[block]).encode(), seed)
         hashes += seed.to_bytes(HASH_BYTES, "little")
     return bytes(hashes)
+
+
+def images_by_block(images: Sequence[str], at: Sequence[int], block_size: int) -> list[tuple[str, ...]]:
+    """For `block_hashes`: what stands in each block up to the last image.
+
+    Args:
+        images: URLs, `data:` ones too.
+        at: index of each one's mark among the tokens.
+        block_size: tokens in a block.
+    """
+    blocks: list[tuple[str, ...]] = [()] * (max(at, default=-1) // block_size + 1)
+    for url, place in zip(images, at, strict=True):
+        blocks[place // block_size] += (blake2b(url.encode(), digest_size=16).hexdigest(),)
+    return blocks
 
 
 def extend_hashes(known: bytes, hashes: bytes, ids: bytes, block_size: int, *, salt: str = "", lora: str = "") -> bytes:

@@ -1,9 +1,12 @@
 """Images of a conversation: the template leaves a mark for each in the prompt, the engine gets them beside it."""
 
-from hashlib import blake2b
+from collections.abc import Mapping
 
 from catenary_protocols.conversation import Conversation
 from catenary_protocols.errors import RequestError
+from catenary_tokenizers import unpack
+
+_NAMES = ("image", "img", "vision")
 
 
 def images_of(conversation: Conversation, *, seen: bool) -> tuple[str, ...]:
@@ -14,11 +17,16 @@ def images_of(conversation: Conversation, *, seen: bool) -> tuple[str, ...]:
     return tuple(image.url for image in found)
 
 
-def salt_with(images: tuple[str, ...], salt: str) -> str:
-    """A salt that keeps blocks apart that are alike in tokens and not in what their images show."""
+def places_of(images: tuple[str, ...], ids: bytes, controls: Mapping[str, int]) -> tuple[int, ...]:
+    """Where in the prompt each image's mark stands: that control token of which there are as many as images.
+
+    Callers' text makes no control token, so that none is counted wrongly. A template that leaves no mark of its own for
+    each image might have it anywhere: then all of them count from the first token on.
+    """
     if not images:
-        return salt
-    digest = blake2b(digest_size=16)
-    for url in images:
-        digest.update(len(url).to_bytes(8, "little") + url.encode())
-    return f"{salt}/images/{digest.hexdigest()}"
+        return ()
+    tokens = unpack(ids)
+    for text, index in sorted(controls.items()):
+        if any(name in text.lower() for name in _NAMES) and tokens.count(index) == len(images):
+            return tuple(place for place, token in enumerate(tokens) if token == index)
+    return (0,) * len(images)

@@ -9,13 +9,13 @@ from functools import partial
 from catenary_protocols.bus.messages import TurnRequest
 from catenary_protocols.conversation import Conversation
 from catenary_protocols.errors import RequestError
-from catenary_tokenizers import PromptError, Rendered, TemplateLimitError, block_hashes, scope_of
+from catenary_tokenizers import PromptError, Rendered, TemplateLimitError, block_hashes, images_by_block, scope_of
 from catenary_tokenizers.divergence import SeenPrompt, seen_prompt
 
 from catenary_tokenizer_service.core.guide import Thinking, guide_of
 from catenary_tokenizer_service.core.shape import chat_messages, chat_tools, template_options
 from catenary_tokenizer_service.core.truncate import shortened
-from catenary_tokenizer_service.ingress.images import images_of, salt_with
+from catenary_tokenizer_service.ingress.images import images_of, places_of
 from catenary_tokenizer_service.models import ServedModel
 
 TOKEN_BYTES = 4
@@ -37,6 +37,7 @@ class Prompt:
         guide: what constrains the engine, or "".
         salt: keeps its blocks apart from others that are alike.
         images: URLs of what its image marks stand for.
+        image_at: where among the tokens these marks are.
         began, rendered, encoded: Unix seconds, for spans.
     """
 
@@ -49,6 +50,7 @@ class Prompt:
     guide: str
     salt: str
     images: tuple[str, ...]
+    image_at: tuple[int, ...]
     began: float
     rendered: float
     encoded: float
@@ -86,19 +88,23 @@ async def prepare(model: ServedModel, request: TurnRequest) -> Prompt:
     conversation, wanted = request.conversation, request.sampling.max_tokens
     if request.sampling.logprobs is not None and not model.card.logprobs:
         raise RequestError("this model's engine tells no log probabilities", code="unsupported", field="logprobs")
-    salt = salt_with(images_of(conversation, seen=model.card.images), request.salt)
-    scope = scope_of(tenant=request.tenant, salt=salt, model=model.card.card, template=model.tokenizer.chat_template)
+    scope = scope_of(
+        tenant=request.tenant, salt=request.salt, model=model.card.card, template=model.tokenizer.chat_template
+    )
     one = await encode(model, conversation, scope)
     if request.truncate and not fits_context(one.tokens, wanted, model.card.context):
         conversation = await _shortened(model, conversation, wanted)
         one = await encode(model, conversation, scope)
     encoded = time.time()
+    images = images_of(conversation, seen=model.card.images)
+    image_at = places_of(images, one.ids, model.tokenizer.control_tokens)
     thinking = thinking_of(one.text, model.thinking_markers)
     return Prompt(
         ids=one.ids,
-        hashes=block_hashes(one.ids, model.card.block_size, salt=salt),
-        salt=salt,
-        images=images_of(conversation, seen=model.card.images),
+        hashes=hashes_of(one.ids, model.card.block_size, request.salt, images, image_at),
+        salt=request.salt,
+        images=images,
+        image_at=image_at,
         scope=scope,
         seen=one.seen,
         thinking=thinking,
@@ -171,6 +177,11 @@ async def _shortened(model: ServedModel, conversation: Conversation, wanted: int
     except StopIteration as end:
         found: Conversation = end.value
         return found
+
+
+def hashes_of(ids: bytes, block_size: int, salt: str, images: tuple[str, ...], image_at: tuple[int, ...]) -> bytes:
+    """Sequence hashes of the whole blocks: other images make other blocks, from the first one on that differs."""
+    return block_hashes(ids, block_size, salt=salt, images=images_by_block(images, image_at, block_size))
 
 
 def fits_context(tokens: int, max_tokens: int | None, context: int) -> bool:

@@ -35,7 +35,11 @@ def engine_turn(run: RunTurn, *, model: str, card: str) -> EngineTurn:
     if run.guide:
         options["structural_tag"] = run.guide
     if run.images:
-        options["images"] = run.images
+        if len(run.image_at) != len(run.images) or not all(
+            0 <= at < len(run.prompt) // ID_BYTES for at in run.image_at
+        ):
+            raise RequestError("each image has its place in the prompt", code="invalid_value", field="image_at")
+        options["images"], options["image_at"] = run.images, run.image_at
     if sampling.logprobs is not None:
         options["logprobs"] = sampling.logprobs
     return EngineTurn(

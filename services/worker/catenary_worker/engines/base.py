@@ -129,7 +129,8 @@ class EngineTurn:
         session: conversation it belongs to, by which `Retaining` engines know its blocks; "": none.
         deadline: Unix time after which the turn is cancelled; 0: none.
         options: what only some engines can use: `json_schema`, `structural_tag`, `tool_choice`, `parallel_calls`,
-            `images`, `logprobs` (how many alternatives of each token are told), `lora`.
+            `images` and `image_at` (where their marks are in the prompt), `logprobs` (how many alternatives of each
+            token are told), `lora`.
     """
 
     turn_id: str

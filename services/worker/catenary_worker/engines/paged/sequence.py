@@ -6,7 +6,7 @@ and what it samples is pending in the next. So prefill, decode and the way back 
 
 from array import array
 
-from catenary_tokenizers.blocks import block_hashes, root_hash
+from catenary_tokenizers.blocks import block_hashes, images_by_block, root_hash
 
 from catenary_worker.engines.base import EngineTurn
 
@@ -28,6 +28,7 @@ class Sequence:
     """
 
     __slots__ = (
+        "_images",
         "admitted",
         "arrival",
         "attempt",
@@ -64,7 +65,8 @@ class Sequence:
         self.prompt_length = len(turn.prompt)
         self.end = context if turn.max_tokens is None else min(context, self.prompt_length + turn.max_tokens)
         self.stops = frozenset(turn.stop_token_ids) | (frozenset() if turn.ignore_eos else eos)
-        self.hashes = array("Q", block_hashes(self.ids.tobytes(), block_size, salt=turn.salt))
+        self._images = _images_of(turn, block_size)
+        self.hashes = array("Q", block_hashes(self.ids.tobytes(), block_size, salt=turn.salt, images=self._images))
         self.arrival = arrival
         self.rank = (-turn.priority, arrival)
         self.queued_at = now
@@ -102,9 +104,18 @@ class Sequence:
         while len(self.hashes) <= index:
             at = len(self.hashes)
             parent = self.hashes[-1] if at else root_hash(salt=self.turn.salt)
-            self.hashes.frombytes(block_hashes(self.tokens_of(at).tobytes(), self.block_size, parent=parent))
+            ids, images = self.tokens_of(at).tobytes(), self._images[at : at + 1]
+            self.hashes.frombytes(block_hashes(ids, self.block_size, images=images, parent=parent))
         return self.hashes[index]
 
     def tokens_of(self, index: int) -> "array[int]":
         """Ids of the block at this place."""
         return self.ids[index * self.block_size : (index + 1) * self.block_size]
+
+
+def _images_of(turn: EngineTurn, block_size: int) -> list[tuple[str, ...]]:
+    """The images that stand in each block of the prompt."""
+    images, places = turn.options.get("images"), turn.options.get("image_at")
+    if not isinstance(images, tuple) or not isinstance(places, tuple):
+        return []
+    return images_by_block(images, places, block_size)

@@ -28,6 +28,7 @@ class RunTurn(Message, frozen=True):
 
     Attributes:
         images: URLs (`data:` or others) of the images whose marks stand in the prompt, in their order.
+        image_at: index of each one's mark among the prompt's tokens; its block and those after it are told apart by it.
         retention: what is expected now; `Retain` may tell better when the turn has ended.
     """
 
@@ -46,6 +47,7 @@ class RunTurn(Message, frozen=True):
     guide: str = ""
     deadline: float = 0.0
     images: tuple[str, ...] = ()
+    image_at: tuple[int, ...] = ()
     retention: Retention = Retention()
 
 
