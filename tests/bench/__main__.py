@@ -4,7 +4,18 @@ import importlib
 import json
 import sys
 
-MODULES = ("mesh", "calls", "router", "policies", "kv_index", "tokenizers", "parsers", "overload", "faults")
+MODULES = (
+    "mesh",
+    "calls",
+    "router",
+    "policies",
+    "kv_index",
+    "tokenizers",
+    "parsers",
+    "overload",
+    "retention",
+    "faults",
+)
 
 
 def main(names: list[str]) -> int:

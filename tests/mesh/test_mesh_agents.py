@@ -17,6 +17,7 @@ from msgspec.json import decode as decode_json
 from nats.aio.msg import Msg
 
 from tests.mesh.harness import MODEL, PATIENCE_S, WEATHER, RunningMesh, running_mesh
+from tests.mesh.otlp import Receiver
 
 BLOCK = 16
 QUESTION = {"role": "user", "content": "What is the weather in `Oslo`?"}
@@ -120,6 +121,19 @@ async def test_a_request_may_ask_why_its_turn_runs_where_it_does(client: httpx.A
         assert len(decision.considered) > 1
     plain = await client.post("/v1/chat/completions", json=body)
     assert "x-catenary-explain" not in plain.headers
+
+
+async def test_the_placements_span_says_who_was_considered(paced_mesh: RunningMesh, spans: Receiver) -> None:
+    body = {"model": MODEL, "messages": [QUESTION], "max_tokens": 3}
+    async with paced_mesh.client() as client:
+        turn = (await client.post("/v1/chat/completions", json=body)).headers["x-catenary-turn-id"]
+    trace = await asyncio.to_thread(spans.trace_of, turn, {"request", "place", "decode"}, PATIENCE_S)
+    placed = next(span for span in trace if span.name == "place" and span.service == "catenary-router")
+    assert placed.attributes["catenary.route.reason"]
+    told = [one.string_value for one in placed.attributes["catenary.route.candidates"].values]
+    assert len(told) > 1
+    for one in told:
+        assert all(word in one for word in ("cost", "blocks", "turns", "ms queued"))
 
 
 # --- retention --------------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from catenary_worker.engines.base import (
     EngineTurn,
     KvEvent,
     Removed,
+    Retaining,
     Retention,
     Stored,
 )
@@ -282,6 +283,16 @@ class EngineContract(ABC):
         async with self.running() as seen:
             turn = replace(self.turn("a", self.prompt(40)), priority=7, retention=Retention(priority=50, seconds=9.0))
             assert (await seen.until_end(seen.submit(turn))).finish == "length"
+
+    async def test_a_word_on_a_sessions_blocks_does_no_harm(self) -> None:
+        async with self.running() as seen:
+            if not isinstance(seen.engine, Retaining):
+                return
+            for retention in (Retention(priority=50, seconds=9.0), Retention(), Retention(priority=-1)):
+                seen.engine.retain("nobody's", retention)
+                turn = replace(self.turn(f"r{retention.priority}", self.prompt(40)), session="s", retention=retention)
+                assert (await seen.until_end(seen.submit(turn))).finish == "length"
+                seen.engine.retain("s", retention)
 
     async def test_drain_finishes_what_runs_and_takes_no_more(self) -> None:
         async with self.running() as seen:
