@@ -1,6 +1,7 @@
-"""How each coding agent is told where the mesh is, what to do, and to keep to itself; and where it leaves its answer."""
+"""How each coding agent is told where the mesh is, as its users are told, and to keep to itself; where its answer is."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 from tests.conformance import install
 from tests.mesh.harness import MODEL
 
-KEY = "none"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "use-agents.md"
 
 
 @dataclass(frozen=True)
@@ -26,10 +27,6 @@ class Desk:
     def work(self) -> Path:
         return self.folder / "work"
 
-    @property
-    def v1(self) -> str:
-        return f"{self.url}/v1"
-
     def at_home(self, name: str, text: str) -> None:
         path = self.home / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -45,10 +42,20 @@ class Start:
     answer: Callable[[str], str]
 
 
+def documented(section: str, language: str, desk: Desk) -> str:
+    """The block under this title of the page that tells users how, with the address of this mesh."""
+    page = PAGE.read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    block = re.search(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert block, f"{PAGE.name} has no {language} under {section}"
+    return block[1].replace("http://127.0.0.1:8000", desk.url)
+
+
+def exported(section: str, desk: Desk) -> dict[str, str]:
+    return dict(re.findall(r"^export (\w+)=(\S+)$", documented(section, "bash", desk), re.MULTILINE))
+
+
 def claude_code(desk: Desk, _: str) -> Start:
-    environment = {
-        "ANTHROPIC_BASE_URL": desk.url,
-        "ANTHROPIC_API_KEY": KEY,
+    alone = {
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK": "1",  # it would hide a broken stream
         "CLAUDE_CODE_MAX_RETRIES": "1",
@@ -58,12 +65,11 @@ def claude_code(desk: Desk, _: str) -> Start:
     }
     program = str(install.CLAUDE_CODE.bin() / install.CLAUDE_CODE.program)
     flags = ["--model", MODEL, "--allowedTools", "Bash Read", "--output-format", "json", "-p"]
+    environment = exported("Claude Code", desk) | alone
     return Start([program, *flags], environment, lambda out: str(json.loads(out)["result"]))
 
 
-CODEX_CONFIG = """
-model = "{model}"
-model_provider = "mesh"
+CODEX_ALONE = """
 approval_policy = "never"
 sandbox_mode = "danger-full-access"
 check_for_update_on_startup = false
@@ -71,11 +77,8 @@ web_search = "disabled"
 analytics.enabled = false
 features.plugins = false
 otel.exporter = "none"
-[model_providers.mesh]
-name = "mesh"
-base_url = "{url}"
-env_key = "MESH_KEY"
-wire_api = "responses"
+"""
+CODEX_ONCE = """
 supports_websockets = false
 request_max_retries = 1
 stream_max_retries = 1
@@ -83,32 +86,18 @@ stream_max_retries = 1
 
 
 def codex(desk: Desk, _: str) -> Start:
-    desk.at_home(".codex/config.toml", CODEX_CONFIG.format(model=MODEL, url=desk.v1))
+    desk.at_home(".codex/config.toml", CODEX_ALONE + documented("Codex", "toml", desk) + CODEX_ONCE)
     said = desk.folder / "answer.txt"
     program = str(install.CODEX.bin() / install.CODEX.program)
     command = [program, "exec", "--skip-git-repo-check", "--json", "-o", str(said)]
-    return Start(command, {"MESH_KEY": KEY}, lambda _: said.read_text())
+    return Start(command, {"CATENARY_KEY": "none"}, lambda _: said.read_text())
 
 
 def opencode(desk: Desk, api: str) -> Start:
     package = {"chat": "openai-compatible", "messages": "anthropic", "responses": "openai"}[api]
-    limits = {"context": 131072, "output": 16384}
-    model = {"name": MODEL, "reasoning": True, "tool_call": True, "limit": limits}
-    provider = {
-        "npm": f"@ai-sdk/{package}",
-        "name": "mesh",
-        "options": {"baseURL": desk.v1, "apiKey": KEY},
-        "models": {MODEL: model},
-    }
-    config = {
-        "autoupdate": False,
-        "share": "disabled",
-        "permission": "allow",
-        "model": f"mesh/{MODEL}",
-        "small_model": f"mesh/{MODEL}",
-        "enabled_providers": ["mesh"],
-        "provider": {"mesh": provider},
-    }
+    config = json.loads(documented("opencode", "json", desk))
+    config["provider"]["catenary"]["npm"] = f"@ai-sdk/{package}"
+    config |= {"autoupdate": False, "share": "disabled", "permission": "allow", "enabled_providers": ["catenary"]}
     desk.at_home(".config/opencode/opencode.json", json.dumps(config))
     flags = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD")
     program = str(install.OPENCODE.bin() / install.OPENCODE.program)
@@ -131,15 +120,7 @@ def qwen_code(desk: Desk, api: str) -> Start:
         "model": {"name": MODEL},
     }
     desk.at_home(".qwen/settings.json", json.dumps(config))
-    environment = {
-        "OPENAI_API_KEY": KEY,
-        "OPENAI_BASE_URL": desk.v1,
-        "OPENAI_MODEL": MODEL,
-        "ANTHROPIC_API_KEY": KEY,
-        "ANTHROPIC_BASE_URL": desk.url,
-        "ANTHROPIC_MODEL": MODEL,
-        "NO_UPDATE_NOTIFIER": "1",
-    }
+    environment = exported("qwen-code", desk) | {"NO_UPDATE_NOTIFIER": "1"}
     program = str(install.QWEN_CODE.bin() / install.QWEN_CODE.program)
     command = [program, "--auth-type", kind, "--yolo", "-o", "json"]
     return Start(command, environment, lambda out: str(json.loads(out)[-1]["result"]))

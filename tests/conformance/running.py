@@ -15,7 +15,7 @@ from tests.conformance import install, loops
 from tests.conformance.agents import Desk, Start, claude_code, codex, opencode, qwen_code
 from tests.mesh.harness import MODEL, RunningMesh
 
-BOUND_S = 120.0
+BOUND_S = 180.0
 STOP_S = 5.0
 ROOT = Path(__file__).parents[2]
 PROMPT = "Run the shell command `{}` and reply with exactly the text it prints, nothing else."

@@ -12,7 +12,13 @@ from tests.mesh.harness import PATIENCE_S, RunningMesh
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(?P<language>bash|python) run\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
-PAGES = ("README.md", "docs/quickstart.md", "docs/how-to/watch.md", "docs/how-to/keep-sessions-warm.md")
+PAGES = (
+    "README.md",
+    "docs/quickstart.md",
+    "docs/how-to/use-agents.md",
+    "docs/how-to/watch.md",
+    "docs/how-to/keep-sessions-warm.md",
+)
 BLOCKS = [
     pytest.param(match["language"], match["text"], id=f"{page}-{number}")
     for page in PAGES
