@@ -11,6 +11,7 @@ MODULES = (
     "policies",
     "kv_index",
     "tokenizers",
+    "long_prompt",
     "parsers",
     "overload",
     "retention",

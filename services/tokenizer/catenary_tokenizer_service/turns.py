@@ -123,7 +123,7 @@ class Turns:
         if turn.phase is not Phase.PREPARING:
             return
         try:
-            prompt = await prepare(model, turn.request)
+            prompt = await prepare(model, turn.request, self._prompts.last(turn.request.session))
         except CatenaryError as error:
             self.fail(turn, error.info)
         else:

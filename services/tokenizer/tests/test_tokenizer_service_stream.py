@@ -4,6 +4,7 @@ import itertools
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from catenary_protocols.bus.messages import ModelCard, TurnRequest
 from catenary_protocols.conversation import Conversation, Sampling, TextPart, Tool, ToolChoice, UserMessage
@@ -138,12 +139,32 @@ async def test_prompt_is_hashed_and_bounded_by_the_context() -> None:
     assert caught.value.numbers == {"prompt": prompt.tokens, "completion": 4096, "context": 4096}
 
 
+async def test_an_engine_that_tells_no_likelihoods_is_not_asked_for_them() -> None:
+    asked = msgspec.structs.replace(request(asking("Hi")), sampling=Sampling(logprobs=0))
+    with pytest.raises(RequestError) as caught:
+        await prepare(model(), asked)
+    assert (caught.value.code, caught.value.field) == ("unsupported", "logprobs")
+
+
 async def test_salt_changes_every_hash() -> None:
     conversation = Conversation(messages=(UserMessage(parts=(TextPart(text="word " * 50),)),))
     plain = await prepare(model(), request(conversation))
     salted = await prepare(model(), request(conversation, salt="tenant"))
     assert plain.ids == salted.ids
     assert plain.hashes[:8] != salted.hashes[:8]
+
+
+async def test_a_sessions_next_prompt_has_the_hashes_it_would_have_alone() -> None:
+    def of(*texts: str) -> Conversation:
+        return Conversation(messages=tuple(UserMessage(parts=(TextPart(text=text * 50),)) for text in texts))
+
+    for salt in ("", "tenant"):
+        last = (await prepare(model(), request(of("word "), salt="tenant"))).seen
+        for following in (of("word ", "more "), of("other ", "more ")):
+            alone = await prepare(model(), request(following, salt=salt))
+            after = await prepare(model(), request(following, salt=salt), last)
+            assert after.hashes == alone.hashes
+            assert after.seen == alone.seen
 
 
 def test_a_prompt_that_fills_the_context_names_the_messages() -> None:

@@ -25,11 +25,15 @@ class SeenPrompt:
         ids: its tokens, little-endian `u32`.
         tools: digest of the tools.
         messages: role and digest of each message.
+        hashes: of its whole blocks, to hash of the next prompt only what is new (`blocks.extend_hashes`); may be empty.
+        chain: what the hashes depend on beside the tokens.
     """
 
     ids: bytes
     tools: int
     messages: tuple[tuple[str, int], ...]
+    hashes: bytes = b""
+    chain: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,10 @@ class PromptWatch:
         self._bytes = 0
         self._last: dict[str, SeenPrompt] = {}
 
+    def last(self, session: str) -> SeenPrompt | None:
+        """A session's last prompt, if it is kept."""
+        return self._last.get(session)
+
     def observe(self, session: str, prompt: SeenPrompt, block_size: int) -> Divergence | None:
         """Keep a session's prompt and tell how it left the one before; None for a first prompt or an extension."""
         last = self._last.pop(session, None)
@@ -105,4 +113,4 @@ def _digest(value: object) -> int:
 
 
 def _size(prompt: SeenPrompt) -> int:
-    return _OVERHEAD + len(prompt.ids) + 120 * len(prompt.messages)
+    return _OVERHEAD + len(prompt.ids) + len(prompt.hashes) + 120 * len(prompt.messages)

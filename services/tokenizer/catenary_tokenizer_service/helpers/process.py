@@ -123,7 +123,6 @@ class HelperProcess:
             self._process = subprocess.Popen(  # noqa: S603  # our own module
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
             )
-            log.debug("helper.started", helper=self._name, child=self._process.pid)
         return self._process
 
     def _ended(self, process: "subprocess.Popen[bytes]") -> int:

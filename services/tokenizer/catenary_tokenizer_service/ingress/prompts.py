@@ -2,14 +2,22 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
 from catenary_protocols.bus.messages import TurnRequest
 from catenary_protocols.conversation import Conversation
 from catenary_protocols.errors import RequestError
-from catenary_tokenizers import PromptError, Rendered, TemplateLimitError, block_hashes, images_by_block, scope_of
+from catenary_tokenizers import (
+    PromptError,
+    Rendered,
+    TemplateLimitError,
+    block_hashes,
+    extend_hashes,
+    images_by_block,
+    scope_of,
+)
 from catenary_tokenizers.divergence import SeenPrompt, seen_prompt
 
 from catenary_tokenizer_service.core.guide import Thinking, guide_of
@@ -82,8 +90,8 @@ class Encoded:
         return len(self.ids) // TOKEN_BYTES
 
 
-async def prepare(model: ServedModel, request: TurnRequest) -> Prompt:
-    """The prompt of a request; raises `RequestError`."""
+async def prepare(model: ServedModel, request: TurnRequest, last: SeenPrompt | None = None) -> Prompt:
+    """The prompt of a request; `last` is its session's last one, if known. Raises `RequestError`."""
     began = time.time()
     conversation, wanted = request.conversation, request.sampling.max_tokens
     if request.sampling.logprobs is not None and not model.card.logprobs:
@@ -98,15 +106,22 @@ async def prepare(model: ServedModel, request: TurnRequest) -> Prompt:
     encoded = time.time()
     images = images_of(conversation, seen=model.card.images)
     image_at = places_of(images, one.ids, model.tokenizer.control_tokens)
+    if images:
+        hashes, seen = hashes_of(one.ids, model.card.block_size, request.salt, images, image_at), one.seen
+    else:
+        chain = f"{model.card.block_size} {request.salt}"
+        known = (last.ids, last.hashes) if last is not None and last.chain == chain else (b"", b"")
+        hashes = extend_hashes(*known, one.ids, model.card.block_size, salt=request.salt)
+        seen = replace(one.seen, hashes=hashes, chain=chain)
     thinking = thinking_of(one.text, model.thinking_markers)
     return Prompt(
         ids=one.ids,
-        hashes=hashes_of(one.ids, model.card.block_size, request.salt, images, image_at),
+        hashes=hashes,
         salt=request.salt,
         images=images,
         image_at=image_at,
         scope=scope,
-        seen=one.seen,
+        seen=seen,
         thinking=thinking,
         max_tokens=check_context(one.tokens, wanted, model.card.context),
         guide=guide_of(model.card, conversation, request.answer_schema, thinking),
