@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 _LONGEST_NAME = 128
+_MOST = 2048
+"""Lanes of all servers: one that thinks up new names for ever must not fill the memory."""
 
 
 class Servers:
@@ -70,17 +72,22 @@ class Servers:
 
         for named in tools:
             name = server.spec.offered(named.name)
+            ours = self._owner.get(name) is server
+            if ours and self._lanes[name].tool.spec.schema == named.input_schema:
+                continue  # a schema takes a millisecond to compile, and this comes every few seconds
             try:
                 tool = _tool(server.spec, name, named)
             except SchemaRefusedError as error:
                 self._refuse(server, name, error.message)
                 continue
-            if self._owner.get(name) is server:
+            if ours:
                 self._lanes[name].tool = tool
             elif name in self._lanes:
                 self._refuse(server, name, "the name is taken")
             elif not 0 < len(name) <= _LONGEST_NAME:
                 self._refuse(server, name, f"a name has at most {_LONGEST_NAME} characters")
+            elif len(self._owner) >= _MOST:
+                self._refuse(server, name, f"there are {_MOST} tools of MCP servers already")
             else:
                 self._owner[name] = server
                 executor = McpExecutor(server, named.name, tool.spec.max_output_bytes)
@@ -88,7 +95,7 @@ class Servers:
                 self._open_lane(self._lanes[name])
 
     def _refuse(self, server: "McpServer", name: str, why: str) -> None:
-        if (server.spec.name, name) not in self._refused:
+        if len(self._refused) < _MOST and (server.spec.name, name) not in self._refused:
             self._refused.add((server.spec.name, name))
             log.warning("mcp.tool_left_out", server=server.spec.name, tool=name, reason=why)
 

@@ -129,7 +129,7 @@ async def publish_all(server: NatsServer, folder: Path, calls: Calls) -> None:
 
 
 @given(CALLS)
-@settings(WHOLE, max_examples=12)
+@settings(WHOLE, max_examples=6)
 def test_whatever_the_arguments_are_each_call_has_one_result(server: NatsServer, folder: Path, calls: Calls) -> None:
     asyncio.run(publish_all(server, folder, calls))
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from catenary_runtime.testing import NatsServer
+from catenary_tool_dispatch import servers
 from catenary_tool_dispatch.executors import mcp
 from catenary_tool_dispatch.service import ToolDispatchService
 from catenary_tool_dispatch.testing import Caller, caller_on, registry_file, serving
@@ -118,6 +119,14 @@ async def test_names_are_prefixed_chosen_and_never_taken_from_others(
         assert list(service.lanes) == ["add", "pid"]
         assert (await caller.call("add", {})).output == "the registry's\n"
         assert code(await caller.call("environment", {"name": "PATH"})) == "unknown_tool"
+
+
+async def test_tools_beyond_a_bound_are_left_out(
+    server: NatsServer, caller: Caller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers, "_MOST", 2)
+    async with serving(server, caller, stdio(tmp_path)) as service:
+        assert list(service.lanes) == ["s_add", "s_pid"]
 
 
 async def test_a_server_over_http_gets_its_headers_and_comes_back_after_its_death(
