@@ -123,6 +123,17 @@ async def test_a_request_may_ask_why_its_turn_runs_where_it_does(client: httpx.A
     assert "x-catenary-explain" not in plain.headers
 
 
+async def test_a_request_may_name_the_workers_it_runs_on(client: httpx.AsyncClient, mesh: RunningMesh) -> None:
+    body = {"model": MODEL, "messages": [QUESTION], "max_tokens": 3}
+    for worker in mesh.workers:
+        answer = await client.post("/v1/chat/completions", json={**body, "nvext": {"routing": {"workers": [worker]}}})
+        assert answer.headers["x-catenary-worker"] == worker
+    nowhere = await client.post("/v1/chat/completions", json={**body, "nvext": {"routing": {"tags": ["moon"]}}})
+    assert nowhere.status_code == 503
+    assert nowhere.json()["error"]["code"] == "no_worker"
+    assert int(nowhere.headers["retry-after"]) > 0
+
+
 async def test_the_placements_span_says_who_was_considered(paced_mesh: RunningMesh, spans: Receiver) -> None:
     body = {"model": MODEL, "messages": [QUESTION], "max_tokens": 3}
     async with paced_mesh.client() as client:

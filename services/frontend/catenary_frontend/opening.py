@@ -158,6 +158,7 @@ class Opening(Generic[D]):
             sampling=draft.sampling,
             arrived_at=now,
             hints=draft.hints,
+            within=draft.within,
             tenant=asked.caller.tenant,
             salt=asked.caller.tenant,
             api=self._api.name,

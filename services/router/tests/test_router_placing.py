@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 from catenary_protocols.bus.messages import Placement, Refused
-from catenary_protocols.conversation import Hints
+from catenary_protocols.conversation import Hints, Within
 from catenary_router.core.fleet import STEP_S
 from catenary_router.testing import BLOCK, Stage, prompt
 
@@ -174,6 +174,32 @@ def test_draining_and_unready_workers_get_nothing() -> None:
     stage.worker("w0", draining=True)
     stage.worker("w1", ready=False)
     assert {stage.placed(f"t{n}", prompt((n, 8))) for n in range(10)} == {"w2"}
+
+
+def test_a_turn_runs_only_where_it_may() -> None:
+    stage = fleet("w0", "w1", "w2")
+    stage.worker("w1", tags=("eu", "h200"), running=9)
+    stage.worker("w2", tags=("eu",))
+    warm = prompt((1, 40))
+    stage.held["w0"] |= set(warm)
+    assert stage.placed("by-name", warm, within=Within(workers=("w1", "w9"))) == "w1"
+    assert stage.placed("by-tags", warm, within=Within(tags=("eu", "h200"))) == "w1"
+    assert stage.placed("by-tag", warm, within=Within(tags=("eu",))) == "w2"
+    answer = stage.place("nowhere", warm, within=Within(tags=("us",)))
+    assert isinstance(answer, Refused)
+    assert (answer.error.code, answer.error.retry_after) == ("no_worker", 2.0)
+
+
+def test_a_turn_that_waits_for_its_own_worker_holds_nobody_up() -> None:
+    stage = fleet("w0", "w1")
+    stage.worker("w0", max_batch=1, running=1)
+    stage.place("mine", prompt((1, 4)), within=Within(workers=("w0",)))
+    assert stage.where("mine") == "queued"
+    stage.place("any", prompt((2, 4)))
+    assert stage.where("any") == "w1"
+    stage.dies("w0")
+    stage.wait(2.0)
+    assert stage.where("mine") == "no_worker"
 
 
 def test_workers_to_avoid_are_used_only_when_there_is_no_other() -> None:

@@ -90,6 +90,7 @@ class Placer:
             not_on=turn.not_on,
             last_worker=self._last_worker.get(request.session, ""),
             deadline=request.deadline,
+            within=request.within,
             explain=request.explain,
         )
         span = telemetry.start("place", telemetry.extract(turn.trace))

@@ -13,6 +13,7 @@ from catenary_worker.core.turns import Turns
 from catenary_worker.engines.base import EngineInfo, EngineLoad
 from catenary_worker.kv_journal import KvJournal
 from catenary_worker.runner import Runner
+from catenary_worker.settings import WorkerSettings
 
 EARLIEST_S = 0.05
 """Beats that tell of a change are at least this far apart."""
@@ -21,14 +22,16 @@ EARLIEST_S = 0.05
 class Load:
     """Follows the engine's steps."""
 
-    def __init__(self, presence: Presence, turns: Turns, links: LinkSender, runner: Runner, model: str) -> None:
+    def __init__(
+        self, presence: Presence, turns: Turns, links: LinkSender, runner: Runner, settings: WorkerSettings
+    ) -> None:
         self.info: EngineInfo | None = None
         self.journal: KvJournal | None = None
         self._presence = presence
         self._turns = turns
         self._links = links
         self._runner = runner
-        self._model = model
+        self._settings = settings
         self._pace = Pace()
         self._engine = EngineLoad()
         self._loop = asyncio.get_running_loop()
@@ -68,7 +71,7 @@ class Load:
         return WorkerLoad(
             worker=self._presence.instance,
             incarnation=self._presence.incarnation,
-            model=self._model,
+            model=self._settings.model,
             card=card.card if card else "",
             block_size=info.block_size if info else 0,
             ready=ready,
@@ -87,5 +90,6 @@ class Load:
             tails=self._links.tails(),
             turns=self._turns.live(),
             ended=self._turns.ended(),
+            tags=self._settings.tags,
             sent_at=time.time(),
         )

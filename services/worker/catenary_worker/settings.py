@@ -20,6 +20,7 @@ class WorkerSettings(Settings):
     context: int = option(0, "Tokens a turn may have; 0 leaves it to the model.")
     engine: str = option("sim", "Engine, by its name in the entry-point group catenary.engines.")
     engine_options: str = option("{}", "The engine's own settings, a JSON object.")
+    tags: tuple[str, ...] = option((), "What this worker is known for: a turn may ask for workers with some tags.")
     sim_script: bool = option(False, "Let tests tell the simulator what to say.")
 
 

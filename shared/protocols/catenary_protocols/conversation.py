@@ -168,6 +168,13 @@ class TokenLogprob(Wire, frozen=True):
     top: dict[int, float] = {}
 
 
+class Within(Wire, frozen=True):
+    """Which workers may run a turn: one of `workers` (empty: any), and one that has all of `tags`."""
+
+    workers: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+
+
 class Hints(Wire, frozen=True):
     """`nvext.agent_hints`: what the harness knows about this turn; clamped by the key's policy.
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from catenary_protocols.bus.messages import Overlap, Placement, PlaceQueued, PlaceTurn, Refused
+from catenary_protocols.conversation import Within
 from catenary_protocols.errors import ErrorInfo
 from catenary_protocols.ids import TurnKey
 
@@ -25,6 +26,7 @@ from catenary_router.core.queue import FairQueue
 from catenary_router.core.room import Entry, Limits, Pool, Room, new_blocks, output_of
 from catenary_router.core.sharing import Sharing
 
+ANYWHERE = Within()
 Answer = Placement | PlaceQueued | Refused
 REPEAT_S = 0.9
 """A little under a second, since ticks are not exact and silence means death to the asker."""
@@ -190,11 +192,13 @@ class Desk:
             late = bool(entry.place.deadline) and entry.place.deadline <= now
             code = "deadline_exceeded" if late else "overloaded"
             answers.append(self._refuse(entry, code, "no worker had room in time", now))
-        gone = {pool for pool in self._waiting if self._abandoned(*pool, now)}
+        gone = {pool for pool in self._waiting if self._abandoned(pool[0], pool[1], now)}
         for turn_id in self.queue:
             entry = self._entries[turn_id]
             if entry.pool in gone and now - entry.since > FIRST_BEATS_S:
                 answers.append(self._refuse(entry, "no_worker", "the model's last worker is gone", now))
+            elif self._nowhere(entry.place) and now - entry.since > FIRST_BEATS_S:
+                answers.append(self._refuse(entry, "no_worker", "the last worker it may run on is gone", now))
             elif now - entry.told_at >= REPEAT_S:
                 answers.append(self._tell(entry, now))
         while self._decided and now - next(iter(self._decided.values()))[1] > REMEMBER_S:
@@ -220,11 +224,18 @@ class Desk:
                 message = f"the prompt has {place.prompt_tokens} tokens; the KV cache of no worker holds over {most}"
                 return _refused(place, "context_length_exceeded", message)
             return None
-        if now - self._began < FIRST_BEATS_S or not self._abandoned(place.model, place.card, now):
+        if now - self._began < FIRST_BEATS_S:
             return None
+        if not self._abandoned(place.model, place.card, now):
+            message = f"no worker of {place.model} that the turn may run on is there"
+            return _refused(place, "no_worker", message, retry_after=2.0) if self._nowhere(place) else None
         if self.fleet.has_model(place.model):
             return _refused(place, "model_not_ready", f"no worker of {place.model} is ready", retry_after=2.0)
         return _refused(place, "no_worker", f"no worker serves {place.model}", retry_after=5.0)
+
+    def _nowhere(self, place: PlaceTurn) -> bool:
+        """It may run on some workers only, and none of these takes turns."""
+        return place.within != ANYWHERE and not self.fleet.serving(place)
 
     def _abandoned(self, model: str, card: str, now: float) -> bool:
         """No worker with this model and card takes turns, and none has of late."""

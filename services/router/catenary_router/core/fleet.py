@@ -165,11 +165,15 @@ class Fleet:
             worker.release(turn_id)
 
     def serving(self, turn: PlaceTurn) -> list[Worker]:
-        """Workers that serve this model as it is, and take turns; those to avoid only if there is no other."""
+        """Workers that may run this turn and take any; those to avoid only if there is no other."""
         ready = [
             worker
             for worker in self._with_card(turn)
-            if worker.beat.ready and not worker.beat.draining and worker.beat.block_size == turn.block_size
+            if worker.beat.ready
+            and not worker.beat.draining
+            and worker.beat.block_size == turn.block_size
+            and (not turn.within.workers or worker.name in turn.within.workers)
+            and (not turn.within.tags or set(turn.within.tags) <= set(worker.beat.tags))
         ]
         return [worker for worker in ready if worker.name not in turn.not_on] or ready
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from catenary_protocols.bus.messages import PlaceTurn
+from catenary_protocols.conversation import Within
 
 from catenary_router.core.cost import Seen, Weights, backlog_s, ms_per_token
 from catenary_router.core.fleet import Fleet, Worker
@@ -20,8 +21,8 @@ from catenary_router.core.sharing import Sharing
 OUTPUT_GUESS = 256
 SPARE = 0.01
 """Share of the cache that engines keep free for what is being generated."""
-Pool = tuple[str, str]
-"""Model and card: the workers that can run the same turns."""
+Pool = tuple[str, str, Within]
+"""Model, card, and where a turn may run: the workers that can run the same turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Entry:
     @property
     def pool(self) -> Pool:
         """Whose workers can run it."""
-        return self.place.model, self.place.card
+        return self.place.model, self.place.card, self.place.within
 
     @property
     def hashes(self) -> memoryview:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, TypeVar
 
-from catenary_protocols.conversation import Conversation, Hints, Sampling
+from catenary_protocols.conversation import Conversation, Hints, Sampling, Within
 from catenary_protocols.errors import ErrorInfo
 from catenary_protocols.turn_events import TurnEvent
 
@@ -12,6 +12,7 @@ ApiName = Literal["chat", "responses", "messages", "completions"]
 
 
 _NO_HINTS = Hints()
+_ANYWHERE = Within()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,7 @@ class Draft:
         truncate: a conversation too long for the model loses its oldest messages, rather than being refused.
         clamp: a limit of tokens beyond the model's context is as many as there is room for, rather than refused.
         include_usage: the stream ends with token counts (APIs that always tell them ignore it).
+        within: which workers may run it.
         session_final: the session's last turn, by the client's word.
         session: the client's own id of the conversation, or "".
         user: the client's own id of the person, or "".
@@ -44,6 +46,7 @@ class Draft:
     truncate: bool = False
     clamp: bool = False
     include_usage: bool = False
+    within: Within = _ANYWHERE
     session_final: bool = False
     session: str = ""
     user: str = ""

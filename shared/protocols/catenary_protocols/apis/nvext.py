@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from catenary_protocols.apis.reading import wrong
-from catenary_protocols.conversation import Hints, Tool
+from catenary_protocols.conversation import Hints, Tool, Within
 from catenary_protocols.wire import Wire
 
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
@@ -22,17 +22,31 @@ class AgentHints(Wire, frozen=True):
     speculative_prefill: bool | None = None
 
 
+class Routing(Wire, frozen=True):
+    """Where a turn may run. Both empty: anywhere.
+
+    Attributes:
+        workers: names of those that may run it.
+        tags: what its worker must have, all of them.
+    """
+
+    workers: list[str] = []
+    tags: list[str] = []
+
+
 class NvExt(Wire, frozen=True):
     """The extension object of a request.
 
     Attributes:
         run_tools: true: the mesh runs the calls of every declared tool it can; a list: of these tools.
+        routing: which workers may run the turn.
         session_final: nobody comes back to this session: its KV blocks may go first.
         tool_dispatch: side events `tool_call_dispatch` and `tool_result` on the stream.
     """
 
     agent_hints: AgentHints | None = None
     run_tools: bool | list[str] | None = None
+    routing: Routing | None = None
     session_final: bool | None = None
     tool_dispatch: bool | None = None
 
@@ -47,6 +61,12 @@ class NvExt(Wire, frozen=True):
             latency_sensitivity=said.latency_sensitivity,
             speculative_prefill=bool(said.speculative_prefill),
         )
+
+    @property
+    def within(self) -> Within:
+        """Where the turn may run."""
+        said = self.routing or Routing()
+        return Within(workers=tuple(said.workers), tags=tuple(said.tags))
 
     def tools_to_run(self, tools: tuple[Tool, ...]) -> tuple[str, ...]:
         """Names of the tools to run; raises `RequestError` for one that the request does not declare."""

@@ -52,6 +52,7 @@ def read_chat(body: bytes) -> ChatDraft:
         ),
         sampling=sampling_of(request, request.max_completion_tokens or request.max_tokens, _logprobs(request)),
         hints=nvext.hints,
+        within=nvext.within,
         session_final=bool(nvext.session_final),
         stream=bool(request.stream),
         run_tools=nvext.tools_to_run(tools),

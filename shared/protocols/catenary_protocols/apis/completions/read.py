@@ -34,6 +34,7 @@ def read_completions(body: bytes) -> Draft:
         conversation=prompt_of(request.prompt),
         sampling=sampling_of(request, request.max_tokens or DEFAULT_TOKENS, request.logprobs),
         hints=nvext.hints,
+        within=nvext.within,
         session_final=bool(nvext.session_final),
         stream=bool(request.stream),
         choices=request.n or 1,

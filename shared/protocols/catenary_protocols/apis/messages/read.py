@@ -54,6 +54,7 @@ def read_messages(sealed: Sealed, body: bytes) -> MessagesDraft:
             stop=tuple(request.stop_sequences or ()),
         ),
         hints=nvext.hints,
+        within=nvext.within,
         session_final=bool(nvext.session_final),
         stream=bool(request.stream),
         run_tools=nvext.tools_to_run(conversation.tools),

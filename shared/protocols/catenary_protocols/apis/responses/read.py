@@ -71,6 +71,7 @@ def read_responses(body: bytes, sealed: Sealed) -> ResponsesDraft:
             logprobs=_logprobs(request),
         ),
         hints=nvext.hints,
+        within=nvext.within,
         session_final=bool(nvext.session_final),
         stream=bool(request.stream),
         run_tools=nvext.tools_to_run(tools),

@@ -1,7 +1,7 @@
 """Between tokenizer, router and kv-indexer: where a turn goes and who holds its prefix."""
 
 from catenary_protocols.bus.messages.base import Message
-from catenary_protocols.conversation import Hints
+from catenary_protocols.conversation import Hints, Within
 from catenary_protocols.errors import ErrorInfo
 from catenary_protocols.ids import TurnKey
 from catenary_protocols.wire import Wire
@@ -35,6 +35,7 @@ class PlaceTurn(Message, frozen=True):
     not_on: tuple[str, ...] = ()
     last_worker: str = ""
     deadline: float = 0.0
+    within: Within = Within()
     explain: bool = False
 
 

@@ -55,6 +55,7 @@ class WorkerLoad(Message, frozen=True):
         kv_last: number of the last KV event, by rank.
         kv_digest: xor of the hashes of all blocks held at `kv_last`, by rank; empty: not told.
         kv_events: exact, mirror or none.
+        tags: what it is known for; a turn may ask for some.
         ended: attempts that ended since the beat before, so that a turn too short to be in `turns` is not missed.
     """
 
@@ -80,3 +81,4 @@ class WorkerLoad(Message, frozen=True):
     sent_at: float = 0.0
     kv_digest: tuple[int, ...] = ()
     ended: tuple[TurnKey, ...] = ()
+    tags: tuple[str, ...] = ()

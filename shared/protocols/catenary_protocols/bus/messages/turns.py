@@ -3,7 +3,7 @@
 from typing import Literal
 
 from catenary_protocols.bus.messages.base import Message
-from catenary_protocols.conversation import Conversation, Hints, Sampling
+from catenary_protocols.conversation import Conversation, Hints, Sampling, Within
 from catenary_protocols.ids import TurnKey
 from catenary_protocols.turn_events import TurnEvent
 from catenary_protocols.wire import Wire
@@ -47,6 +47,7 @@ class TurnRequest(Message, frozen=True):
     choice: int = 0
     choices: int = 1
     note: bytes = b""
+    within: Within = Within()
     explain: bool = False
     session_final: bool = False
     subagent: bool = False
