@@ -4,7 +4,7 @@ from array import array
 
 import pytest
 from catenary_protocols.bus.messages import RunTurn, TurnTokens
-from catenary_protocols.conversation import Hints, Sampling
+from catenary_protocols.conversation import Hints, Sampling, TokenLogprob
 from catenary_protocols.errors import CapacityError, ErrorInfo, RequestError
 from catenary_protocols.ids import TurnKey
 from catenary_worker.core.admission import engine_turn
@@ -49,6 +49,18 @@ def test_an_owners_items_join_to_what_was_generated(deltas: list[tuple[str, list
     for name, items in got.items():
         assert joined(items, turns[name].base) == truth[name] == array("I", bytes(turns[name].ids)).tolist()
         assert [item.cached for item in items if item.cached is not None] == ([3] if items else [])
+
+
+@given(st.lists(st.lists(u32, min_size=1, max_size=3), min_size=1, max_size=12), st.integers(0, 40))
+def test_what_is_sent_again_has_the_likelihoods_of_its_own_tokens(steps: list[list[int]], offset: int) -> None:
+    one = turn(base=5)
+    for tokens in steps:
+        told = tuple(TokenLogprob(logprob=-float(token)) for token in tokens)
+        out = relay([Delta("t", 0, one.offset, tuple(tokens), logprobs=told)], {"t": one}, 11.0)
+        assert out.frames["tok"][0].logprobs == told
+    again = one.tokens_from(offset)
+    assert [-said.logprob for said in again.logprobs if said is not None] == array("I", again.tokens).tolist()
+    assert one.size > turn().size
 
 
 def test_items_of_one_step_go_to_their_owners() -> None:
