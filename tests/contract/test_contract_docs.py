@@ -53,7 +53,9 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert not broken
 
 
-@pytest.mark.parametrize("page", [ROOT / "docs" / "quickstart.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [ROOT / "docs" / "quickstart.md", ROOT / "docs/how-to/exact-prompts.md"], ids=lambda page: page.name
+)
 def test_configuration_in_the_pages_is_valid(page: Path, tmp_path: Path) -> None:
     blocks = [match["text"] for match in BLOCK.finditer(page.read_text()) if match["language"] == "toml"]
     assert blocks

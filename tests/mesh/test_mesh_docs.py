@@ -18,12 +18,15 @@ PAGES = (
     "docs/how-to/use-agents.md",
     "docs/how-to/watch.md",
     "docs/how-to/keep-sessions-warm.md",
+    "docs/how-to/exact-prompts.md",
 )
 BLOCKS = [
     pytest.param(match["language"], match["text"], id=f"{page}-{number}")
     for page in PAGES
     for number, match in enumerate(BLOCK.finditer((ROOT / page).read_text()))
 ]
+
+SHOWN = re.compile(r"^```bash run\n(?P<text>.*?)^```\n\n```text\n(?P<said>.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def run(mesh: RunningMesh, folder: Path, language: str, text: str) -> str:
@@ -40,6 +43,14 @@ def run(mesh: RunningMesh, folder: Path, language: str, text: str) -> str:
 @pytest.mark.parametrize(("language", "text"), BLOCKS)
 def test_a_block_of_the_documents_runs(mesh: RunningMesh, tmp_path: Path, language: str, text: str) -> None:
     assert run(mesh, tmp_path, language, text).strip()
+
+
+def test_what_is_shown_under_a_block_is_what_it_says(mesh: RunningMesh, tmp_path: Path) -> None:
+    blocks = list(SHOWN.finditer((ROOT / "docs" / "how-to" / "exact-prompts.md").read_text()))
+    assert blocks
+    for block in blocks:
+        text = block["text"].replace("exact-prompts", "exact-prompts-again")  # a session of its own
+        assert run(mesh, tmp_path, "bash", text).strip() == block["said"].strip()
 
 
 def test_the_readmes_curl_streams_reasoning_a_call_its_result_and_text(paced_mesh: RunningMesh, tmp_path: Path) -> None:
