@@ -67,6 +67,9 @@ clients: $(VENV)/.dev  ## unmodified agents and SDKs go through a tool loop (ARG
 bench: $(VENV)/.dev  ## measure and print JSON
 	$(BIN)/python -m tests.bench $(ARGS)
 
+simulations: $(VENV)/.dev  ## write docs/simulations anew: routing policies compared on a virtual clock
+	$(BIN)/python -m tests.bench.simulations
+
 faults: $(VENV)/.dev  ## kill, freeze and cut off every part of a mesh under load; what became of each turn and call
 	$(BIN)/python -m pytest -q tests/faults $(ARGS)
 
@@ -89,4 +92,4 @@ lock: $(BIN)/uv  ## write the exported requirements anew from the members' decla
 	$(foreach s,$(SERVICES),$(UV) export -q --frozen --no-header --no-annotate --no-emit-workspace --no-dev --package $(or $(DIST_$(s)),catenary-$(subst _,-,$(s))) --format requirements-txt -o requirements/$(s).txt ;)
 	$(UV) export -q --frozen --no-header --no-annotate --no-emit-workspace --no-dev --package catenary-worker --extra llamacpp --format requirements-txt -o requirements/worker-llamacpp.txt
 
-.PHONY: help install install-dev serve demo test check format reference audit cases clients bench faults compose-test soak fuzz lock
+.PHONY: help install install-dev serve demo test check format reference audit cases clients bench simulations faults compose-test soak fuzz lock
