@@ -119,6 +119,12 @@ def running_mesh(folder: Path, *flags: str, environment: Mapping[str, str] | Non
                 launcher.kill()
                 raise
         launcher.stdout.close()
+    assert not _refusals(folder / "data" / "logs" / "nats-server.log")
+
+
+def _refusals(log: Path) -> list[str]:
+    """What our own broker refused: all that services do is to be within the rights of their roles."""
+    return [line for line in log.read_text().splitlines() if "Violation" in line] if log.exists() else []
 
 
 def _await_ready(launcher: "subprocess.Popen[str]", output: Path) -> None:
