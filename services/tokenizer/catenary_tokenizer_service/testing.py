@@ -12,6 +12,7 @@ from catenary_protocols.bus.codec import Decoder, encode
 from catenary_protocols.bus.messages import (
     Attach,
     Beat,
+    CancelPlace,
     CancelTurn,
     EventFrame,
     LiveTurn,
@@ -38,7 +39,7 @@ from catenary_tokenizer_service.settings import TokenizerSettings
 
 ROUTER, FRONTEND, TOKENIZER = "router-t", "frontend-t", "tokenizer-t"
 _any: Decoder[Message] = Decoder(
-    RunTurn | CancelTurn | Retain | PlaceTurn | EventFrame | Attach  # type: ignore[arg-type]
+    RunTurn | CancelTurn | Retain | PlaceTurn | CancelPlace | EventFrame | Attach  # type: ignore[arg-type]
 )
 
 
@@ -46,12 +47,14 @@ _any: Decoder[Message] = Decoder(
 class Peers:
     """See the module. `placements` decides where a turn goes; default: the first of `workers`.
 
+    `routers` place turns; those that are `silent` neither beat nor answer.
     `names`: what a worker calls its model, where that is not the card's name.
     """
 
     bus: Bus
     card: ModelCard
     workers: dict[str, int] = field(default_factory=lambda: {"w1": 1, "w2": 1})
+    routers: tuple[str, ...] = (ROUTER,)
     names: dict[str, str] = field(default_factory=dict)
     events: dict[str, list[TurnEvent]] = field(default_factory=dict)
     seen: list[Message] = field(default_factory=list)
@@ -67,7 +70,7 @@ class Peers:
     async def start(self) -> None:
         """Subscribe."""
         subjects = self.bus.subjects
-        await self.bus.subscribe(subjects.to("place", router=ROUTER), self._place)
+        await self.bus.subscribe(subjects.to("place"), self._place)
         await self.bus.subscribe(subjects.to("events", frontend=FRONTEND), self._frame)
         await self.bus.subscribe(subjects.to("do"), self._do)
 
@@ -80,7 +83,8 @@ class Peers:
     def beat(self) -> None:
         """One beat of each."""
         to = self.bus.subjects.to
-        for service, name, turns in (("router", ROUTER, ()), ("frontend", FRONTEND, self.frontend_turns)):
+        routers = [("router", name, ()) for name in self.routers]
+        for service, name, turns in (*routers, ("frontend", FRONTEND, self.frontend_turns)):
             if name not in self.silent:
                 incarnation = self.frontend_incarnation if service == "frontend" else 1
                 beat = Beat(service=service, instance=name, incarnation=incarnation, turns=turns, sent_at=time.time())
@@ -141,17 +145,18 @@ class Peers:
     def _place(self, msg: Msg) -> None:
         message = _any(msg.data)
         self._note(message)
-        if isinstance(message, PlaceTurn):
-            answer = self.router(message) if self.router else self.placed(message)
+        router = (self.bus.subjects.match("place", msg.subject) or {})["router"]
+        if isinstance(message, PlaceTurn) and router not in self.silent:
+            answer = self.router(message) if self.router else self.placed(message, router)
             if answer is not None:
                 self.bus.publish(msg.reply, encode(answer))
 
-    def placed(self, message: PlaceTurn) -> Placement:
+    def placed(self, message: PlaceTurn, router: str = ROUTER) -> Placement:
         """On the first worker that has not failed the turn."""
         worker = next(one for one in self.workers if one not in message.not_on)
         return Placement(
             turn=message.turn,
-            router=ROUTER,
+            router=router,
             router_incarnation=1,
             worker=worker,
             worker_incarnation=self.workers[worker],
