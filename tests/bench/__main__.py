@@ -9,6 +9,7 @@ MODULES = (
     "calls",
     "router",
     "policies",
+    "routing",
     "kv_index",
     "tokenizers",
     "long_prompt",
