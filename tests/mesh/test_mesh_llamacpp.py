@@ -98,3 +98,15 @@ async def test_a_required_call_comes_and_fits(llama: RunningMesh) -> None:
     (call,) = answer["choices"][0]["message"]["tool_calls"]
     assert call["function"]["name"] == "count_boats"
     assert json.loads(call["function"]["arguments"])["port"] in {"Oslo", "Bergen"}
+
+
+async def test_it_tells_how_likely_its_tokens_were(llama: RunningMesh) -> None:
+    async with llama.client() as client:
+        asked = [{"role": "user", "content": "Name the harbours."}]
+        answer = await ask(client, asked, logprobs=True, top_logprobs=3, reasoning_effort="none")
+    choice = answer["choices"][0]
+    told = choice["logprobs"]["content"]
+    assert choice["message"]["content"].strip()
+    assert b"".join(bytes(one["bytes"]) for one in told).decode().strip() == choice["message"]["content"].strip()
+    assert all(one["top_logprobs"][0]["logprob"] == one["logprob"] <= 0 for one in told), "it is greedy"
+    assert all(len(one["top_logprobs"]) == 3 for one in told)
