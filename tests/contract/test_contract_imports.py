@@ -22,6 +22,7 @@ TEST_TOOLS = {
     "anthropic",
     "opentelemetry-proto",
     "transformers",
+    "trustme",
     "jsonschema",
     "uvloop",
     "pyyaml",
