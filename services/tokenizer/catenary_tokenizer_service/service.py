@@ -83,17 +83,19 @@ class TokenizerService(Service[TokenizerSettings]):
         for turn in list(self.turns.live.values()):
             self.turns.hand_back(turn)
         self.turns.outbox.flush()
-        self.helpers.close()
 
     async def _tick(self) -> None:
         loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(self.settings.beat_s)
-            self.turns.tick(loop.time())
-            self.frontends.tick(loop.time())
-            self.carrier.watch()
-            self.helpers.observe()
-            self.models.observe()
+        try:
+            while True:
+                await asyncio.sleep(self.settings.beat_s)
+                self.turns.tick(loop.time())
+                self.frontends.tick(loop.time())
+                self.carrier.watch()
+                self.helpers.observe()
+                self.models.observe()
+        finally:  # however the service ends: nobody waits for a helper that nobody will read from
+            self.helpers.close()
 
     def _on_beat(self, peer: Peer) -> None:
         if peer.service == "worker":

@@ -75,6 +75,10 @@ def hits(service: TokenizerService) -> int:
     return memory.counts.get("hit", 0)
 
 
+def counted() -> float:
+    return REGISTRY.get_sample_value("catenary_turn_memory_total", {"model": "m", "what": "hit"}) or 0.0
+
+
 async def settled(service: TokenizerService, session: str) -> None:
     """Until the session's answers have come to this instance."""
     memory = service.models.all()[0].memory
@@ -88,7 +92,7 @@ async def test_a_rolling_restart_keeps_what_was_generated(
     first: tuple[TokenizerService, Peers], nats_server: NatsServer, tmp_path: Path
 ) -> None:
     service, peers = first
-    session = "s"
+    session, before = "s", counted()
     await turn_at(service, peers, session, 0)
     async with AsyncExitStack() as stack:
         second = await stack.enter_async_context(owner(nats_server, peers, tmp_path, "tokenizer-second"))
@@ -103,6 +107,9 @@ async def test_a_rolling_restart_keeps_what_was_generated(
         assert byte_by_byte(third, ANSWERS[0]) in prompt
         assert byte_by_byte(third, ANSWERS[1]) in prompt
         assert (hits(second), hits(third)) == (1, 2)
+        for one in (second, third, third):
+            one.models.observe()
+        assert counted() == before + 3
 
 
 async def test_a_session_that_belongs_to_an_instance_that_comes_goes_there_and_the_others_stay(
