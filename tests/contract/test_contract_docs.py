@@ -54,7 +54,9 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [ROOT / "docs" / "quickstart.md", ROOT / "docs/how-to/exact-prompts.md"], ids=lambda page: page.name
+    "page",
+    [ROOT / "docs" / name for name in ("quickstart.md", "how-to/exact-prompts.md", "how-to/secure-the-broker.md")],
+    ids=lambda page: page.name,
 )
 def test_configuration_in_the_pages_is_valid(page: Path, tmp_path: Path) -> None:
     blocks = [match["text"] for match in BLOCK.finditer(page.read_text()) if match["language"] == "toml"]
