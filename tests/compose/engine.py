@@ -80,6 +80,7 @@ def running(folder: Path) -> Iterator[Engine]:
         f"--host=unix://{socket}",
         "--bridge=none",  # builds have the host's network, the mesh has its own
     ]
+    policy = _forwarding()
     with log.open("wb") as output:
         daemon = subprocess.Popen(command, stdout=output, stderr=output)
     try:
@@ -94,6 +95,13 @@ def running(folder: Path) -> Iterator[Engine]:
             daemon.kill()
             daemon.wait()
         _unmount(folder)
+        subprocess.run(["iptables", *policy], stdout=subprocess.DEVNULL, check=False)
+
+
+def _forwarding() -> list[str]:
+    """The machine's policy for packets it forwards, which the daemon changes; none where it cannot be read."""
+    rules = subprocess.run(["iptables", "-S", "FORWARD"], capture_output=True, text=True, check=False)
+    return rules.stdout.partition("\n")[0].split() or ["-V"]
 
 
 def _unmount(folder: Path) -> None:
