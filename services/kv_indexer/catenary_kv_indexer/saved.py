@@ -5,12 +5,13 @@ What was read is a guess until the workers' beats agree with it, so an old file 
 
 from pathlib import Path
 
-import msgspec
 import structlog
+from catenary_protocols.bus.codec import Decoder, UndecodableError, encode
 
 from catenary_kv_indexer.core.dump import IndexDump
 
 log = structlog.get_logger()
+_decode = Decoder(IndexDump)
 
 
 class SavedIndex:
@@ -26,7 +27,7 @@ class SavedIndex:
         part = self._path.with_suffix(".part")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            part.write_bytes(msgspec.msgpack.encode(dump))
+            part.write_bytes(encode(dump))
             part.replace(self._path)
         except OSError as error:
             log.warning("index.not_saved", path=str(self._path), why=str(error))
@@ -38,9 +39,9 @@ class SavedIndex:
         try:
             data = self._path.read_bytes()
             self._path.unlink()
-            return msgspec.msgpack.decode(data, type=IndexDump)
+            return _decode(data)
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, UndecodableError) as error:
             log.warning("index.not_read", path=str(self._path), why=str(error))
             return None

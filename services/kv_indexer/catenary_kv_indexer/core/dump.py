@@ -5,14 +5,15 @@ not matter. A link that was read in is a guess until its worker's beat tells tha
 """
 
 from array import array
-from dataclasses import dataclass
 from typing import Self
+
+from catenary_protocols.bus.messages import Message
+from catenary_protocols.wire import Wire
 
 from catenary_kv_indexer.core.resync import HASH_BYTES, Link
 
 
-@dataclass(frozen=True, slots=True)
-class LinkDump:
+class LinkDump(Wire, frozen=True):
     """One rank of one worker: event `next` - 1 was the last applied; `hashes` are u64 in this machine's order."""
 
     worker: str
@@ -28,14 +29,14 @@ class LinkDump:
     def of(cls, worker: str, incarnation: int, model: str, block_size: int, link: Link) -> Self:
         """What a link holds now."""
         return cls(
-            worker,
-            incarnation,
-            model,
-            block_size,
-            link.rank,
-            link.next,
-            array("Q", link.index.blocks_of(link.holder)).tobytes(),
-            tuple(link.holder.tiers.items()),
+            worker=worker,
+            incarnation=incarnation,
+            model=model,
+            block_size=block_size,
+            rank=link.rank,
+            next=link.next,
+            hashes=array("Q", link.index.blocks_of(link.holder)).tobytes(),
+            tiers=tuple(link.holder.tiers.items()),
         )
 
     def into(self, link: Link) -> None:
@@ -46,9 +47,8 @@ class LinkDump:
         link.heard = self.next - 1
 
 
-@dataclass(frozen=True, slots=True)
-class IndexDump:
-    """All links."""
+class IndexDump(Message, frozen=True):
+    """All links, as a message to the instance that comes after."""
 
     links: tuple[LinkDump, ...]
 
