@@ -24,7 +24,7 @@ def test_without_a_mesh_the_machine_is_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "catenary.toml").write_text('[[models]]\nname = "m"\npath = "models/m"\n')
+    (tmp_path / "catenary.toml").write_text('[[models]]\nname = "m"\npath = "./models/m"\n')
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
