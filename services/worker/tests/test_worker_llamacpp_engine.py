@@ -166,6 +166,21 @@ async def test_a_call_that_is_demanded_is_made(gguf: Path, choice: str) -> None:
     assert made["arguments"]["port"] in {"Oslo", "Bergen"}
 
 
+async def test_a_constrained_turn_that_was_moved_says_the_same_or_fails(gguf: Path) -> None:
+    async with running(gguf) as (_, seen):
+        sampled = EngineTurn("a", array("I", [300] * 40), max_tokens=60, options={"json_schema": PORTS})
+        whole = seen.submit(sampled)
+        await seen.until_end(whole)
+        told = seen.tokens[whole]
+        moved = seen.submit(replace(sampled, attempt=1, generated=array("I", told[:3])))
+        assert (await seen.until_end(moved)).finish == "stop"
+        assert seen.tokens[moved] == told[3:]
+        other = seen.submit(replace(sampled, attempt=2, generated=array("I", [*told[:2], 299])))
+        last = await seen.until_end(other)
+        assert (last.finish, last.offset, seen.tokens[other]) == ("error", 3, [])
+        await seen.until_end(seen.submit(turn("next", [300] * 40)))
+
+
 async def test_what_cannot_be_kept_is_refused(gguf: Path) -> None:
     tag = {"type": "json_schema", "json_schema": PORTS}
     refused = [
@@ -175,7 +190,6 @@ async def test_what_cannot_be_kept_is_refused(gguf: Path) -> None:
         ({"options": {"structural_tag": {"type": "tag"}}}, "guide"),
         ({"options": {"json_schema": {"type": "nothing"}}}, "guide"),
         ({"options": {"json_schema": PORTS, "structural_tag": tag}}, "guide"),
-        ({"options": {"structural_tag": tag}, "generated": array("I", [300])}, "guide"),
         ({"options": {"structural_tag": tag}, "min_tokens": 3}, "min_tokens"),
         ({"options": {"images": ["x"]}}, "images"),
         ({"options": {"lora": "x"}}, "lora"),

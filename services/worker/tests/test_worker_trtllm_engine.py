@@ -224,6 +224,20 @@ async def test_a_prefilling_half_never_aborts_and_a_cancelled_turn_keeps_its_pla
         assert gpu.llm.results["2"].aborts == 0
 
 
+async def test_a_constrained_turn_begun_anew_that_says_something_else_fails_and_is_aborted(gpu: StandIn) -> None:
+    async with running(engine()) as seen:
+        free = seen.submit(turn("a", max_tokens=20))
+        await seen.until_end(free)
+        told, other = seen.tokens[free][:4], array("I", [99])
+        options = {"structural_tag": "{}"}
+        key = seen.submit(turn("b", max_tokens=900, generated=array("I", told) + other, options=options))
+        last = await seen.until_end(key)
+        assert (last.finish, last.offset, seen.tokens[key]) == ("error", 5, [])
+        assert gpu.llm.calls[-1]["inputs"] == list(ids())
+        await gpu.llm.idle()
+        assert gpu.llm.core.live == 0
+
+
 async def test_a_turn_that_waits_is_cancelled_before_the_engine_hears_of_it(older: StandIn) -> None:
     async with running(engine(max_batch=1)) as seen:
         keys = [seen.submit(turn(f"t{n}", max_tokens=100)) for n in range(12)]
@@ -402,7 +416,6 @@ async def test_a_lost_event_clears_what_is_known(gpu: StandIn) -> None:
         ({"options": {"lora": "french"}}, "lora"),
         ({"options": {"images": [1]}}, "images"),
         ({"options": {"structural_tag": "{}", "json_schema": {"type": "object"}}}, "guide"),
-        ({"options": {"structural_tag": "{}"}, "generated": array("I", [5])}, "guide"),
     ],
 )
 async def test_what_this_engine_cannot_do_is_refused_not_left_out(

@@ -17,7 +17,7 @@ from catenary_worker.engines.base import EngineSetup, EngineTurn, Penalties, Ret
 from catenary_worker.engines.trtllm import TrtEngine, TrtSettings
 from catenary_worker.engines.trtllm.api import load_api
 from catenary_worker.engines.trtllm.launch import allow_mpi, llm_arguments
-from catenary_worker.engines.trtllm.requests import RequestWriter, scaled, seed_of
+from catenary_worker.engines.trtllm.requests import RequestWriter, scaled
 from catenary_worker.engines.trtllm.running import Running
 from catenary_worker.engines.trtllm.standin import Version, standin
 from hypothesis import given
@@ -199,10 +199,6 @@ def test_an_adapter_is_named_numbered_and_found(version: Version) -> None:
     assert (request.name, request.adapter_id, request.path) == ("latin", 2, "/l")
     with pytest.raises(RequestError, match="french, latin"):
         RequestWriter(load_api(), TrtSettings(loras=loras), ()).check(EngineTurn("t", PROMPT, options={"lora": "x"}))
-
-
-def test_seeds_differ_by_turn_and_follow_it() -> None:
-    assert seed_of("a") == seed_of("a") != seed_of("b")
 
 
 @given(st.integers(-(1 << 15), 1 << 15), st.integers(0, 15), st.integers(-(1 << 15), 1 << 15), st.integers(0, 15))

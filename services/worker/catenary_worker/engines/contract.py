@@ -35,6 +35,12 @@ from catenary_worker.engines.base import (
 
 PATIENCE_S = 30.0
 _FAR_FUTURE = 1e12
+SCHEMA = {
+    "type": "object",
+    "properties": {"port": {"enum": ["Oslo", "Bergen"]}, "boats": {"enum": [3, 5]}},
+    "required": ["port", "boats"],
+    "additionalProperties": False,
+}
 
 
 class KvTable:
@@ -194,6 +200,20 @@ class EngineContract(ABC):
             key = seen.submit(moved)
             await seen.until_end(key)
             assert seen.tokens[key] == ids[9:]
+
+    async def test_a_constrained_turn_goes_on_exactly_where_guides_are_offered(self) -> None:
+        async with self.running() as seen:
+            if "guide" not in seen.info.features:
+                return
+            turn = replace(self.turn("a", self.prompt(40), max_tokens=48), options={"json_schema": SCHEMA})
+            whole = seen.submit(replace(turn, ignore_eos=False))
+            last = await seen.until_end(whole)
+            ids = seen.tokens[whole]
+            assert len(ids) > 3
+            moved = replace(seen.turns[whole], attempt=1, generated=array("I", ids[:3]))
+            key = seen.submit(moved)
+            assert (await seen.until_end(key)).finish == last.finish
+            assert seen.tokens[key] == ids[3:]
 
     async def test_likelihoods_are_told_of_every_token_where_they_are_offered(self) -> None:
         async with self.running() as seen:

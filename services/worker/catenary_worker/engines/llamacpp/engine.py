@@ -17,7 +17,8 @@ from catenary_protocols.errors import CapacityError, EngineError, ErrorInfo, Req
 from catenary_protocols.ids import TurnKey
 from catenary_tokenizers import ModelTokenizer
 
-from catenary_worker.engines.base import EngineInfo, EngineLoad, EngineTurn, Finish, Retention, Step
+from catenary_worker.engines.again import SaidOtherwiseError, again
+from catenary_worker.engines.base import Delta, EngineInfo, EngineLoad, EngineTurn, Finish, Retention, Step
 from catenary_worker.engines.llamacpp.grammar import Grammars
 from catenary_worker.engines.llamacpp.held import HeldBack
 from catenary_worker.engines.llamacpp.requests import FEATURES, body, guide_of
@@ -112,11 +113,14 @@ class LlamaEngine:
             raise CapacityError("the worker takes no new turns", code="draining", retry_after=1.0)
         if self._steps.broken is not None:
             raise CapacityError("llama.cpp is broken", code="worker_lost")
+        anew = again(run)
+        run = run if anew is None else anew.turn
         room = self._room(run)
         grammar = guide_of(run, self._grammars)
         if len(self._waiting) >= self.settings.max_waiting:
             raise CapacityError("the engine's queue is full", code="queue_full", retry_after=1.0)
         one = self._turns[run.key] = Running(run, room, grammar, self._vocabulary, self.slots)
+        one.again = anew
         self._idle.clear()
         if run.deadline:
             wait_s = max(0.0, run.deadline - time.time())
@@ -156,7 +160,7 @@ class LlamaEngine:
         """A turn that goes on is over now; its slot is free when its stream is closed."""
         if one.key not in self._turns:
             return
-        self._steps.add(one.last(finish, error))
+        self._tell(one, one.last(finish, error))
         self._forget(one)
         if one.task is not None:
             one.task.cancel()
@@ -188,7 +192,7 @@ class LlamaEngine:
             async with aclosing(complete(address, body(one))) as messages:
                 async for message in messages:
                     if (delta := one.read(message)) is not None:
-                        self._steps.add(delta)
+                        self._tell(one, delta)
                         self._tell_kv()
                         if delta.finish is not None:
                             self._forget(one)
@@ -198,7 +202,7 @@ class LlamaEngine:
         """Its stream is closed."""
         self._streams.discard(task)
         error = None if task.cancelled() else task.exception()
-        if isinstance(error, TurnError):
+        if isinstance(error, TurnError | SaidOtherwiseError):
             self._end(one, "error", error.info)
         elif error is not None and not self._stopped:
             self._steps.fail(error if isinstance(error, EngineError) else EngineError(f"llama.cpp: {error!r}"))
@@ -208,6 +212,12 @@ class LlamaEngine:
 
     async def _watched(self) -> None:
         self._steps.fail(EngineError(f"llama.cpp ended by itself, with code {await self._server.died()}"))
+
+    def _tell(self, one: Running, delta: Delta) -> None:
+        """Raises `SaidOtherwiseError`."""
+        fresh = delta if one.again is None else one.again.hear(delta)
+        if fresh is not None:
+            self._steps.add(fresh)
 
     def _tell_kv(self) -> None:
         if events := self.slots.drain():

@@ -2,13 +2,14 @@
 
 from catenary_protocols.errors import RequestError
 
+from catenary_worker.engines.again import seed_of
 from catenary_worker.engines.base import EngineTurn
 from catenary_worker.engines.llamacpp.grammar import Grammars
 from catenary_worker.engines.llamacpp.running import Running
 
 FEATURES = frozenset({"cancel", "guide", "logprobs", "priority", "retention", "salt"})
 _RANDOM = 0xFFFFFFFF
-"""The seed with which it takes one of its own."""
+"""With this seed it takes one of its own, and a turn that is run again would say something else."""
 _REFUSED = ("images", "lora")
 
 
@@ -23,9 +24,6 @@ def guide_of(turn: EngineTurn, grammars: Grammars) -> str:
         return ""
     if tag and schema:
         raise RequestError("a turn has one guide", code="invalid_value", field="guide")
-    if turn.generated:
-        message = "a constrained turn cannot go on elsewhere: the grammar would begin anew"
-        raise RequestError(message, code="unsupported", field="guide")
     if turn.min_tokens:
         raise RequestError("a constrained turn ends where its grammar does", code="unsupported", field="min_tokens")
     return grammars.of_tag(tag) if tag else grammars.of_schema(schema)
@@ -48,7 +46,7 @@ def body(one: Running) -> dict[str, object]:
         "top_p": 1.0 if turn.top_p is None else turn.top_p,
         "top_k": max(0, turn.top_k or 0),
         "min_p": turn.min_p or 0.0,
-        "seed": _RANDOM if turn.seed is None else turn.seed % _RANDOM,
+        "seed": (seed_of(turn.turn_id) if turn.seed is None else turn.seed) % _RANDOM,
         "repeat_last_n": one.end,
         "repeat_penalty": penalties.repetition,
         "presence_penalty": penalties.presence,

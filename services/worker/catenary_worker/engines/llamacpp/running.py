@@ -10,6 +10,7 @@ from catenary_protocols.conversation import TokenLogprob
 from catenary_protocols.errors import ErrorInfo
 from catenary_protocols.ids import TurnKey
 
+from catenary_worker.engines.again import Again
 from catenary_worker.engines.base import Delta, EngineTurn, Finish, Started
 from catenary_worker.engines.llamacpp.held import HeldBack
 from catenary_worker.engines.llamacpp.slots import Slot, Slots
@@ -37,6 +38,7 @@ class Running:
         alternatives: how many are to be told with each token; None: nothing is told of its likelihood.
         task: reads its stream; None while it waits.
         timer: ends it at its deadline.
+        again: says what of it is new, where it was moved and had to begin anew.
     """
 
     def __init__(self, turn: EngineTurn, room: int, grammar: str, vocabulary: Vocabulary, slots: Slots) -> None:
@@ -52,6 +54,7 @@ class Running:
         self.reuses = False
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
+        self.again: Again | None = None
         self._vocabulary = vocabulary
         self._slots = slots
         self._stops = frozenset(turn.stop_token_ids) | (frozenset() if turn.ignore_eos else vocabulary.eos)

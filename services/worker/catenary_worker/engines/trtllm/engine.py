@@ -13,6 +13,7 @@ from typing import Any
 from catenary_protocols.errors import CapacityError, EngineError, ErrorInfo, RequestError
 from catenary_protocols.ids import TurnKey
 
+from catenary_worker.engines.again import SaidOtherwiseError, again
 from catenary_worker.engines.base import Delta, EngineInfo, EngineLoad, EngineTurn, Finish, KvEvent, Step
 from catenary_worker.engines.steps import Steps
 from catenary_worker.engines.trtllm.admission import Admission
@@ -140,11 +141,14 @@ class TrtEngine:
         """See `Engine`."""
         if self._draining or self._stopped:
             raise CapacityError("the worker takes no new turns", code="draining", retry_after=1.0)
+        anew = again(run)
+        run = run if anew is None else anew.turn
         wanted = self._check(run)
         if self._admission.full:
             raise CapacityError("the engine's queue is full", code="queue_full", retry_after=1.0)
         stops = {*run.stop_token_ids, *(() if run.ignore_eos else self._eos)}
         one = self._turns[run.key] = Running(run, wanted=wanted, stops=stops, now=time.monotonic())
+        one.again = anew
         self._idle.clear()
         if run.deadline:
             wait_s = max(0.0, run.deadline - time.time())
@@ -224,7 +228,7 @@ class TrtEngine:
                 if one.ended:
                     self._abort(one)
                 elif (delta := one.read(result, self._block_size)) is not None:
-                    self._tell(delta)
+                    self._hear(one, delta)
             if not one.ended:
                 self._steps.fail(EngineError("TensorRT-LLM broke: a turn's results ended before the turn"))
         except TurnError as failed:
@@ -235,6 +239,12 @@ class TrtEngine:
         finally:
             self._let_go(one)
             self._fill()
+
+    def _hear(self, one: Running, delta: Delta) -> None:
+        try:
+            self._tell(delta)
+        except SaidOtherwiseError as error:
+            self._end(one, "error", error.info)
 
     async def _results(self, one: Running) -> AsyncIterator[Any]:
         with foreign("ran a turn", failed=(self._api.request_error,)):
@@ -253,13 +263,18 @@ class TrtEngine:
         return self._steps.read(self._load)
 
     def _tell(self, delta: Delta) -> None:
+        """Raises `SaidOtherwiseError`."""
+        key = TurnKey(turn_id=delta.turn_id, attempt=delta.attempt)
+        anew = self._turns[key].again
+        fresh = delta if anew is None else anew.hear(delta)
         if delta.finish is not None:
-            one = self._turns.pop(TurnKey(turn_id=delta.turn_id, attempt=delta.attempt))
+            one = self._turns.pop(key)
             if one.timer is not None:
                 one.timer.cancel()
             if not self._turns:
                 self._idle.set()
-        self._steps.add(delta)
+        if fresh is not None:
+            self._steps.add(fresh)
 
     def _load(self) -> EngineLoad:
         """From our own books; statistics add what only the engine knows, and may be late. An iteration counts once."""

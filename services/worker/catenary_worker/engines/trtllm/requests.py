@@ -3,7 +3,6 @@
 Each value that TensorRT-LLM would fill in by itself is said: 32 tokens at most, greedy, the same seed for everyone.
 """
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -12,6 +11,7 @@ from typing import Any
 from catenary_protocols.errors import RequestError
 
 from catenary_worker.core.admission import STRICT_STEP
+from catenary_worker.engines.again import GUIDES, seed_of
 from catenary_worker.engines.base import EngineTurn, Retention
 from catenary_worker.engines.trtllm.api import Api, fields_of, known
 from catenary_worker.engines.trtllm.settings import TrtSettings
@@ -52,7 +52,7 @@ class RequestWriter:
     def check(self, turn: EngineTurn) -> None:
         """Raises `RequestError` for what this engine cannot do, rather than do less than was asked."""
         options = turn.options
-        guided = any(options.get(name) for name in ("structural_tag", "json_schema"))
+        guided = any(options.get(name) for name in GUIDES)
         for asked, feature, field in (
             (guided, "guide", "guide"),
             (bool(turn.salt), "salt", "salt"),
@@ -67,9 +67,6 @@ class RequestWriter:
             raise RequestError("a turn has one guide", code="invalid_value", field="guide")
         if options.get("structural_tag") and self.settings.guide != "xgrammar":
             raise RequestError("structural tags need xgrammar", code="unsupported", field="guide")
-        if guided and turn.generated:
-            message = "a constrained turn cannot go on elsewhere: the grammar would begin anew"
-            raise RequestError(message, code="unsupported", field="guide")
         lora = options.get("lora")
         if lora and lora not in self.settings.loras:
             known_ones = ", ".join(self.settings.loras)
@@ -150,11 +147,6 @@ def _penalties(turn: EngineTurn) -> dict[str, object]:
     if penalties.repetition != 1.0:
         chosen["repetition_penalty"] = penalties.repetition
     return chosen
-
-
-def seed_of(turn_id: str) -> int:
-    """A seed for a turn that brought none; the same wherever it is moved."""
-    return int.from_bytes(hashlib.blake2b(turn_id.encode(), digest_size=8).digest(), "little")
 
 
 def scaled(priority: int) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 from catenary_protocols.conversation import TokenLogprob
 from catenary_protocols.errors import ErrorInfo
 
+from catenary_worker.engines.again import Again
 from catenary_worker.engines.base import Delta, EngineTurn, Finish, Started
 
 _FINISHES: dict[str, Finish] = {"stop": "stop", "length": "length", "cancelled": "cancelled"}
@@ -27,6 +28,7 @@ class Running:
         result: what `generate_async` returned; None while the turn waits for its place.
         ended: the mesh was told the end.
         abort: the engine is to abort it when it can.
+        again: says what of it is new, where it was moved and had to begin anew.
         timer: ends it at its deadline.
     """
 
@@ -36,6 +38,7 @@ class Running:
         "_stops",
         "_wait_s",
         "abort",
+        "again",
         "ended",
         "result",
         "started",
@@ -50,6 +53,7 @@ class Running:
         self.result: Any = None
         self.started = self.ended = self.abort = False
         self.timer: TimerHandle | None = None
+        self.again: Again | None = None
         self._wait_s = 0.0
         self._stops = stops
         self._queued_at = now
