@@ -83,21 +83,27 @@ async def test_an_answer_keeps_to_its_schema(llama: RunningMesh) -> None:
     assert answer["choices"][0]["finish_reason"] == "stop"
 
 
-async def test_a_required_call_comes_and_fits(llama: RunningMesh) -> None:
-    tools = [{"type": "function", "function": {"name": "count_boats", "parameters": SCHEMA}}]
+@pytest.mark.parametrize("choice", [{"type": "function", "function": {"name": "count_boats"}}, "required", "auto"])
+async def test_a_call_fits_its_schema(llama: RunningMesh, choice: object) -> None:
+    """A free model may call or not; the call of a strict tool fits all the same."""
+    strict = choice == "auto"
+    tools = [{"type": "function", "function": {"name": "count_boats", "parameters": SCHEMA, "strict": strict}}]
     opener = load(embedded_path()).control_tokens["<tool_call>"]
     async with llama.client() as client:
         answer = await ask(
             client,
             [{"role": "user", "content": "How many boats?"}],
             tools=tools,
-            tool_choice={"type": "function", "function": {"name": "count_boats"}},
+            tool_choice=choice,
             logit_bias={str(opener): 100},  # a model of random weights would talk for ever first
+            parallel_tool_calls=False,
             max_tokens=120,
         )
     (call,) = answer["choices"][0]["message"]["tool_calls"]
     assert call["function"]["name"] == "count_boats"
-    assert json.loads(call["function"]["arguments"])["port"] in {"Oslo", "Bergen"}
+    arguments = json.loads(call["function"]["arguments"])
+    assert arguments["port"] in {"Oslo", "Bergen"}
+    assert arguments["boats"] in range(10)
 
 
 async def test_it_tells_how_likely_its_tokens_were(llama: RunningMesh) -> None:

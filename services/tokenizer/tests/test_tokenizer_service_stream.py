@@ -12,6 +12,7 @@ from catenary_protocols.errors import RequestError
 from catenary_protocols.ids import TurnKey
 from catenary_protocols.turn_events import ArgumentsDelta, CallBegun, CallComplete, ReasoningDelta, TextDelta, TurnEvent
 from catenary_tokenizer_service.core.calls import policy_for, unmet
+from catenary_tokenizer_service.core.guide import guide_of
 from catenary_tokenizer_service.egress.stream import TOKEN_BYTES, AnswerStream
 from catenary_tokenizer_service.ingress.prompts import check_context, prepare, thinking_of
 from catenary_tokenizer_service.models import ServedModel, open_model
@@ -226,6 +227,24 @@ async def test_what_must_be_called_guides_the_engine() -> None:
     guide = (await prepare(model(), request(named))).guide
     assert '"b' in guide.replace("\\", "")
     assert "get_weather" not in guide
+
+
+async def test_a_strict_tools_schema_binds_the_calls_that_may_come_and_only_those() -> None:
+    strict = Tool(name="b", schema='{"type":"object","required":["port"]}', strict=True)
+    prompt = await prepare(model(), request(asking("?", tools=(TOOL, strict))))
+    tag = str(json.loads(prompt.guide))
+    assert "'at_least_one': False" in tag
+    assert "{'type': 'object', 'required': ['port']}" in tag
+    assert "city" not in tag
+    none = asking("?", tools=(strict,), tool_choice=ToolChoice(mode="none"))
+    assert (await prepare(model(), request(none))).guide == ""
+
+
+def test_an_engine_that_cannot_be_held_to_anything_gets_no_guide() -> None:
+    card = msgspec.structs.replace(model().card, guides=False)
+    required = asking("?", tools=(TOOL,), tool_choice=ToolChoice(mode="required"))
+    assert guide_of(card, required, "", "none") == ""
+    assert guide_of(card, asking("?"), "{}", "none") == ""
 
 
 async def test_a_schema_of_the_answer_guides_the_engine_where_no_call_may_come_first() -> None:

@@ -50,6 +50,7 @@ class Model:
             created=int(time.time()),
             images="images" in engine.features,
             logprobs="logprobs" in engine.features,
+            guides="guide" in engine.features,
         )
 
 

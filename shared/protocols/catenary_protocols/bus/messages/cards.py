@@ -12,6 +12,7 @@ class ModelCard(Message, frozen=True):
         parser, reasoning: format names of catenary-parsers.
         context: tokens.
         images, logprobs: whether it takes images, and whether its engine tells log probabilities.
+        guides: whether its engine can be made to keep to a grammar; else what it says is looked at afterwards.
     """
 
     model: str
@@ -25,3 +26,4 @@ class ModelCard(Message, frozen=True):
     owned_by: str = "catenary"
     images: bool = False
     logprobs: bool = False
+    guides: bool = True
