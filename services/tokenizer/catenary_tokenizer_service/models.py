@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -83,7 +82,7 @@ class Models:
         self._loaded: dict[str, ServedModel] = {}
         self._refused: dict[str, str] = {}
         self._wanted: asyncio.Queue[ModelCard] = asyncio.Queue()
-        self._waiting: dict[str, list[Callable[[], None]]] = {}
+        self._news: dict[str, asyncio.Event] = {}
 
     def want(self, card: ModelCard) -> None:
         """Load this card."""
@@ -93,12 +92,9 @@ class Models:
         """The model of a card, once loaded."""
         return self._loaded.get(card)
 
-    def when_loaded(self, card: str, then: Callable[[], None]) -> None:
-        """Call `then` once this card was loaded, or could not be: now, if that is known."""
-        if card in self._loaded or card in self._refused:
-            then()
-        else:
-            self._waiting.setdefault(card, []).append(then)
+    async def news(self, card: str) -> None:
+        """Until this card was loaded, or could not be."""
+        await self._news.setdefault(card, asyncio.Event()).wait()
 
     def why_not(self, card: str) -> str:
         """Why a card cannot be served, "" if it can or is not loaded yet."""
@@ -141,8 +137,8 @@ class Models:
                 self._helpers.warm(directory)
             if not any(one.needs_process for one in self._loaded.values()):
                 self._helpers.rest()
-            for then in self._waiting.pop(card.card, ()):
-                then()
+            if (news := self._news.pop(card.card, None)) is not None:
+                news.set()
 
 
 def options_of(settings: TokenizerSettings) -> ModelOptions:

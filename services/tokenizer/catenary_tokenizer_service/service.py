@@ -12,6 +12,7 @@ from catenary_tokenizer_service.frontends import Frontends
 from catenary_tokenizer_service.helpers import Helpers
 from catenary_tokenizer_service.ingress.commands import Commands
 from catenary_tokenizer_service.models import Models, options_of
+from catenary_tokenizer_service.serving import Serving
 from catenary_tokenizer_service.settings import TokenizerSettings
 from catenary_tokenizer_service.turns import Turns
 
@@ -30,15 +31,16 @@ class TokenizerService(Service[TokenizerSettings]):
         cache = Path(settings.data_dir, "models", self.instance)
         self.models = Models(self.bus, cache, self.helpers, options_of(settings))
         self.directory = Directory(self.bus, self.presence)
-        self.turns = Turns(self.bus, self.presence, self.models, settings)
+        self.serving = Serving(self.directory, self.models, settings.no_model_s)
+        self.turns = Turns(self.bus, self.presence, self.serving, settings)
         self.carrier = Carrier(self.bus, self.presence, self.models, lambda: self.draining)
+        self._served = False
         self.frontends = Frontends(self.turns, settings.resumable_s)
         self.commands = Commands(
             self.bus,
             self.presence,
             self.turns,
-            self.models,
-            self.directory,
+            self.serving,
             max_turns=settings.max_turns,
             draining=lambda: self.draining,
         )
@@ -47,7 +49,7 @@ class TokenizerService(Service[TokenizerSettings]):
         """Subscribe and make tasks."""
         self.turns.on_remembered = self.carrier.remembered
         self.directory.on_card = self.models.want
-        self.health.checks["models"] = lambda: (bool(self.models.names()), ", ".join(self.models.names()) or "none yet")
+        self.health.checks["models"] = self._models_there
         self.presence.on_renewed = lambda _: self.turns.outbox.links.restart()
         self.presence.listen(
             Listener(
@@ -66,6 +68,16 @@ class TokenizerService(Service[TokenizerSettings]):
         self.spawn(self.turns.prepare(), "prepare")
         self.spawn(self.carrier.run(), "memory")
         self.spawn(self._tick(), "tick")
+
+    def _models_there(self) -> tuple[bool, str]:
+        if loading := self.serving.loading():
+            return False, f"loading {', '.join(loading)}"
+        return bool(self.models.names()), ", ".join(self.models.names()) or "none yet"
+
+    def takes_work(self) -> bool:
+        """From its first models on: while another one is loaded, its turns wait and those of the others go on."""
+        self._served = self._served or super().takes_work()
+        return self._served and self.bus.connected
 
     def beat(self) -> AnyBeat:
         """Our turns, for workers and frontends."""

@@ -11,6 +11,7 @@ class TokenizerSettings(Settings):
 
     max_turns: int = option(4096, "Live turns; more are refused with a 503.")
     max_moves: int = option(5, "How often a turn may be placed again before it fails.")
+    no_model_s: float = option(30.0, "Seconds a request waits for its model to be loaded.")
     no_router_s: float = option(10.0, "Seconds a turn waits for a live router.")
     tool_deadline_s: float = option(120.0, "Seconds a published call has to be answered.")
     resumable_s: float = option(30.0, "Seconds a resumable turn's log is kept after its end.")

@@ -48,14 +48,14 @@ class Peers:
     """See the module. `placements` decides where a turn goes; default: the first of `workers`.
 
     `routers` place turns; those that are `silent` neither beat nor answer.
-    `names`: what a worker calls its model, where that is not the card's name.
+    `cards`: what a worker serves, where that is not the first card.
     """
 
     bus: Bus
     card: ModelCard
     workers: dict[str, int] = field(default_factory=lambda: {"w1": 1, "w2": 1})
     routers: tuple[str, ...] = (ROUTER,)
-    names: dict[str, str] = field(default_factory=dict)
+    cards: dict[str, ModelCard] = field(default_factory=dict)
     events: dict[str, list[TurnEvent]] = field(default_factory=dict)
     seen: list[Message] = field(default_factory=list)
     live: dict[str, tuple[LiveTurn, ...]] = field(default_factory=dict)
@@ -91,12 +91,13 @@ class Peers:
                 self.bus.publish(to("beat", service=service, instance=name), encode(beat))
         for worker, incarnation in self.workers.items():
             if worker not in self.silent:
+                card = self.cards.get(worker, self.card)
                 load = WorkerLoad(
                     worker=worker,
                     incarnation=incarnation,
-                    model=self.names.get(worker, self.card.model),
-                    card=self.card.card,
-                    block_size=self.card.block_size,
+                    model=card.model,
+                    card=card.card,
+                    block_size=card.block_size,
                     turns=self.live.get(worker, ()),
                 )
                 self.bus.publish(to("load", worker=worker), encode(load))

@@ -33,8 +33,7 @@ class Turn:
     Attributes:
         trace: headers that carry the request's trace context on.
         frontend: who gets the events now.
-        card: content hash of the model it was prepared for.
-        prompt, stream: set once prepared.
+        card, prompt, stream: set once prepared; the card is its model's content hash.
         retention: what its worker is told with it.
         worker: where it runs; not_on: workers that failed it.
         placing_since, running_since, ended_at: loop times.
@@ -49,12 +48,12 @@ class Turn:
     trace: dict[str, str]
     frontend: str
     frontend_incarnation: int
-    card: str
     policy: CallPolicy
     generated: Generated
     retention: Retention
     log: EventLog = field(default_factory=EventLog)
     phase: Phase = Phase.PREPARING
+    card: str = ""
     prompt: Prompt | None = None
     stream: AnswerStream | None = None
     worker: str = ""

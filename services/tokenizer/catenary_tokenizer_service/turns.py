@@ -46,9 +46,10 @@ from catenary_tokenizer_service.metrics import (
     RENDER,
     TOKENS,
 )
-from catenary_tokenizer_service.models import Models, ServedModel
+from catenary_tokenizer_service.models import ServedModel
 from catenary_tokenizer_service.placing import Placer, PlacingEvents
 from catenary_tokenizer_service.running import MOVES_ON, Runner, RunningEvents
+from catenary_tokenizer_service.serving import Serving
 from catenary_tokenizer_service.settings import TokenizerSettings
 from catenary_tokenizer_service.speculation import Speculation
 from catenary_tokenizer_service.turn import Phase, Turn
@@ -63,13 +64,13 @@ UNCONFIRMED_S = 10.0
 class Turns:
     """All live turns, and ended ones whose last event is not confirmed."""
 
-    def __init__(self, bus: Bus, presence: Presence, models: Models, settings: TokenizerSettings) -> None:
+    def __init__(self, bus: Bus, presence: Presence, serving: Serving, settings: TokenizerSettings) -> None:
         self.live: dict[str, Turn] = {}
         self.outbox = Outbox(bus, presence)
         self.calls = CallPublisher(bus, self.outbox, settings.tool_deadline_s, self._called_before)
         self.placer = Placer(bus, presence, PlacingEvents(self._queued, self._placed, self.fail), settings.no_router_s)
         self.keeping = Keeping(bus)
-        self.ahead = Speculation(bus, presence, models, self.later)
+        self.ahead = Speculation(bus, presence, serving.models, self.later)
         events = RunningEvents(self._tokens, self.move, self.fail, self.ahead.tokens)
         self.runner = Runner(bus, presence, self.live, events)
         self.beat_s = settings.beat_s
@@ -77,22 +78,22 @@ class Turns:
         """Set while no turn is live."""
         self.idle.set()
         self.on_remembered: Callable[[ServedModel, str], None] = lambda _model, _session: None
-        self._models = models
+        self._models = serving.models
+        self._serving = serving
         self._settings = settings
         self._prompts = PromptWatch(settings.prompt_watch_mb * MB)
         self._later: asyncio.Queue[Work] = asyncio.Queue()
 
     # --- in -----------------------------------------------------------------------------------------------------
 
-    def accept(self, request: TurnRequest, model: ServedModel, trace: dict[str, str]) -> Turn:
-        """Take a turn; its prompt is made when the loop gets to it."""
+    def accept(self, request: TurnRequest, trace: dict[str, str]) -> Turn:
+        """Take a turn; its prompt is made when the loop gets to it and its model is loaded."""
         conversation = request.conversation
         turn = self.live[request.turn.turn_id] = Turn(
             request=request,
             trace=trace,
             frontend=request.frontend,
             frontend_incarnation=request.frontend_incarnation,
-            card=model.card.card,
             policy=policy_for(
                 (tool.name for tool in conversation.tools),
                 request.run_tools,
@@ -104,7 +105,7 @@ class Turns:
         )
         self.ahead.begun(turn)
         self.idle.clear()
-        self.later(partial(self._prepare, turn, model))
+        self.later(partial(self._prepare, turn))
         return turn
 
     def later(self, work: Work) -> None:
@@ -119,10 +120,11 @@ class Turns:
                 tasks.create_task(work())
                 await asyncio.sleep(0)
 
-    async def _prepare(self, turn: Turn, model: ServedModel) -> None:
-        if turn.phase is not Phase.PREPARING:
-            return
+    async def _prepare(self, turn: Turn) -> None:
         try:
+            model = await self._serving.model(turn.request.model)
+            if turn.phase is not Phase.PREPARING:
+                return
             prompt = await prepare(model, turn.request, self._prompts.last(turn.request.session))
         except CatenaryError as error:
             self.fail(turn, error.info)
@@ -132,7 +134,7 @@ class Turns:
 
     def _prepared(self, turn: Turn, model: ServedModel, prompt: Prompt) -> None:
         request = turn.request
-        turn.prompt = prompt
+        turn.prompt, turn.card = prompt, model.card.card
         parent = telemetry.extract(turn.trace)
         telemetry.record("render", parent, prompt.began, prompt.rendered)
         telemetry.record("encode", parent, prompt.rendered, prompt.encoded)

@@ -399,8 +399,8 @@ async def test_a_prompt_that_the_bus_cannot_carry_is_refused_and_not_moved(
 
 async def test_a_model_under_two_names_is_placed_under_the_one_that_was_asked_for(peers: Peers) -> None:
     """Its files are the same, so its card is: only the name tells the workers apart."""
-    peers.names["w2"] = "m2"
-    await publish_model(peers.bus, msgspec.structs.replace(peers.card, model="m2"), embedded_path())
+    peers.cards["w2"] = msgspec.structs.replace(peers.card, model="m2")
+    await publish_model(peers.bus, peers.cards["w2"], embedded_path())
     one = request(peers, model="m2")
     async with asyncio.timeout(10):
         while isinstance(reply(await peers.submit(one)), Refused):  # until the card of the second name is known

@@ -134,14 +134,15 @@ class Directory:
 
     def current(self, model: str) -> ModelCard | None:
         """The card that most live workers of a model have; None when the model is not served."""
-        return self._cards.get((model, self._live().get(model, "")))
+        return self._cards.get((model, self.live().get(model, "")))
 
     def all(self) -> list[ModelCard]:
         """Cards of all models that are served, by name."""
-        found = (self._cards.get(key) for key in sorted(self._live().items()))
+        found = (self._cards.get(key) for key in sorted(self.live().items()))
         return [card for card in found if card is not None]
 
-    def _live(self) -> dict[str, str]:
+    def live(self) -> dict[str, str]:
+        """Of each model that is served, the content hash of the card that most of its live workers have."""
         votes = Counter(
             (peer.beat.model, peer.beat.card)
             for peer in self._presence.live("worker")
@@ -150,7 +151,7 @@ class Directory:
         return {model: card for (model, card), _ in reversed(votes.most_common())}
 
     def _wanted(self) -> list[tuple[str, str]]:
-        return [key for key in self._live().items() if key not in self._cards]
+        return [key for key in self.live().items() if key not in self._cards]
 
 
 def _key(model: str, card: str) -> str:

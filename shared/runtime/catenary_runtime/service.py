@@ -91,6 +91,10 @@ class Service(Generic[S]):
         """What to tell of ourselves; services add tails and live turns."""
         return self.plain_beat()
 
+    def takes_work(self) -> bool:
+        """What the beat says of it: by itself, whether all checks are good."""
+        return self.health.ready()[0]
+
     def app(self) -> Any:
         """The ASGI app of the admin port."""
         return admin_app(self.health)
@@ -117,12 +121,11 @@ class Service(Generic[S]):
 
     def plain_beat(self, **more: Any) -> Beat:
         """A beat with the fields every service fills."""
-        ready, _ = self.health.ready()
         return Beat(
             service=self.name,
             instance=self.instance,
             incarnation=self.presence.incarnation,
-            ready=ready,
+            ready=self.takes_work(),
             draining=self.draining,
             sent_at=time.time(),
             **more,

@@ -18,15 +18,14 @@ from catenary_protocols.bus.messages import (
     TurnRequest,
     TurnTaken,
 )
-from catenary_protocols.errors import CatenaryError, ErrorInfo, RequestError
+from catenary_protocols.errors import CatenaryError, ErrorInfo
 from catenary_protocols.ids import TurnKey
 from catenary_runtime.bus import Bus
-from catenary_runtime.models import Directory
 from catenary_runtime.presence import Presence
 from nats.aio.msg import Msg
 
 from catenary_tokenizer_service.ingress.prompts import encode as encode_prompt
-from catenary_tokenizer_service.models import Models, ServedModel
+from catenary_tokenizer_service.serving import Serving
 from catenary_tokenizer_service.turns import Turns
 
 log = structlog.get_logger()
@@ -44,8 +43,7 @@ class Commands:
         bus: Bus,
         presence: Presence,
         turns: Turns,
-        models: Models,
-        directory: Directory,
+        serving: Serving,
         *,
         max_turns: int,
         draining: Callable[[], bool],
@@ -53,8 +51,7 @@ class Commands:
         self._bus = bus
         self._presence = presence
         self._turns = turns
-        self._models = models
-        self._directory = directory
+        self._serving = serving
         self._max_turns = max_turns
         self._draining = draining
 
@@ -63,23 +60,15 @@ class Commands:
         command = _command(msg.data)
         match command:
             case TurnRequest():
-                self._once_loaded(command, lambda: self._answer(msg, self._take(command, msg.headers or {})))
+                self._answer(msg, self._take(command, msg.headers or {}))
             case CancelTurn():
                 self._cancel(command)
             case Attach():
                 self._attach(command, msg)
             case CountTokens():
-                self._once_loaded(command, lambda: self._turns.later(partial(self._count, msg, command)))
+                self._turns.later(partial(self._count, msg, command))
             case Detokenize():
-                self._once_loaded(command, lambda: self._answer(msg, self._text(command)))
-
-    def _once_loaded(self, request: TurnRequest | CountTokens | Detokenize, take: Callable[[], None]) -> None:
-        """A model that a worker has just announced is loaded first; one that nobody has is refused at once."""
-        card = self._directory.current(request.model)
-        if card is None:
-            take()
-        else:
-            self._models.when_loaded(card.card, take)
+                self._turns.later(partial(self._text, msg, command))
 
     def _answer(self, msg: Msg, message: Message) -> None:
         if msg.reply:
@@ -96,26 +85,16 @@ class Commands:
                 request.turn, ErrorInfo(code="overloaded", message="too many live turns", retry_after=1.0)
             )
         try:
-            model = self._model(request.model)
+            self._serving.check(request.model)
         except CatenaryError as error:
             return self._refuse(request.turn, error.info)
         trace = {name: headers[name] for name in TRACE_HEADERS if name in headers}
-        self._turns.accept(request, model, trace)
+        self._turns.accept(request, trace)
         return taken
 
     @staticmethod
     def _refuse(turn: TurnKey, error: ErrorInfo) -> Refused:
         return Refused(turn=turn, error=error)
-
-    def _model(self, name: str) -> ServedModel:
-        card = self._directory.current(name)
-        model = self._models.get(card.card) if card else None
-        if model is None:
-            if card and (why := self._models.why_not(card.card)):
-                raise CatenaryError(f"model {name!r} cannot be served: {why}", field="model")
-            code = "model_not_ready" if card else "model_not_found"
-            raise RequestError(f"model {name!r} is not served here", code=code, field="model", retry_after=1.0)
-        return model
 
     def _cancel(self, command: CancelTurn) -> None:
         turn = self._turns.live.get(command.turn.turn_id)
@@ -139,14 +118,16 @@ class Commands:
 
     async def _count(self, msg: Msg, command: CountTokens) -> None:
         try:
-            ids = (await encode_prompt(self._model(command.model), command.conversation)).ids
+            ids = (await encode_prompt(await self._serving.model(command.model), command.conversation)).ids
         except CatenaryError as error:
             self._answer(msg, Refused(error=error.info))
         else:
             self._answer(msg, TokenCount(tokens=len(ids) // TOKEN_BYTES, ids=ids if command.ids else b""))
 
-    def _text(self, command: Detokenize) -> Message:
+    async def _text(self, msg: Msg, command: Detokenize) -> None:
         try:
-            return TokenText(text=self._model(command.model).tokenizer.decode(command.ids))
+            text = (await self._serving.model(command.model)).tokenizer.decode(command.ids)
         except CatenaryError as error:
-            return Refused(error=error.info)
+            self._answer(msg, Refused(error=error.info))
+        else:
+            self._answer(msg, TokenText(text=text))
