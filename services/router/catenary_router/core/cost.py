@@ -11,6 +11,7 @@ Speed is what the worker itself reports, so a slow engine is simply dearer.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import NamedTuple
 
 from catenary_router.core.fleet import Worker
 
@@ -43,6 +44,7 @@ class Seen:
         overlap: leading blocks of the prompt it holds or will hold in a moment.
         new_tokens: prompt tokens it would have to compute.
         charged_tokens: what of them is this turn's to pay; see `popular`.
+        turns, queued_tokens: the worker's, as of now.
         home_tokens: footprint of the sessions that live there.
         mean_turns: turns of the model's workers, on average.
     """
@@ -51,12 +53,13 @@ class Seen:
     overlap: int
     new_tokens: int
     charged_tokens: float
+    turns: int
+    queued_tokens: float
     home_tokens: int = 0
     mean_turns: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(NamedTuple):
     """Two parts, ms."""
 
     first_token: float
@@ -74,9 +77,9 @@ def ms_per_token(worker: Worker, weights: Weights) -> float:
     return 1000.0 / (worker.beat.prefill_tokens_per_s or weights.tokens_per_s)
 
 
-def backlog_s(worker: Worker, weights: Weights) -> float:
+def backlog_s(seen: Seen, weights: Weights) -> float:
     """Seconds of prefill before a new turn's own begins."""
-    return worker.queued_tokens * ms_per_token(worker, weights) / 1000.0
+    return seen.queued_tokens * ms_per_token(seen.worker, weights) / 1000.0
 
 
 def cost(seen: Seen, weights: Weights) -> Cost:
@@ -89,10 +92,10 @@ def cost(seen: Seen, weights: Weights) -> Cost:
     if capacity := beat.kv_total * beat.block_size:
         crowd = min(2.0, (seen.home_tokens + seen.new_tokens) / capacity)
     mean = seen.mean_turns
-    turns = worker.turns
-    share = max(1.0, turns / mean) if mean else 1.0
+    turns = seen.turns
+    share = turns / mean if turns > mean else 1.0
     return Cost(
-        first_token=worker.queued_tokens * per_token + own,
+        first_token=seen.queued_tokens * per_token + own,
         harm=weights.harm * own * mean / (1.0 + mean)
         + weights.decode * (beat.decode_ms or weights.decode_ms) * turns * share**3
         + weights.crowding * own * crowd * crowd,

@@ -219,8 +219,9 @@ class Desk:
         """Why this turn can never be placed, as things stand."""
         serving = self.fleet.serving(place)
         if serving:
-            most = max(worker.beat.kv_total for worker in serving) * place.block_size
-            if most and all(worker.beat.kv_total for worker in serving) and place.prompt_tokens >= most:
+            caches = [worker.beat.kv_total for worker in serving]
+            most = max(caches) * place.block_size
+            if place.prompt_tokens >= most and all(caches):
                 message = f"the prompt has {place.prompt_tokens} tokens; the KV cache of no worker holds over {most}"
                 return _refused(place, "context_length_exceeded", message)
             return None

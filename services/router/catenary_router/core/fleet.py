@@ -82,7 +82,7 @@ class Worker:
     @property
     def queued_tokens(self) -> float:
         """Prompt tokens to compute before a new turn's, as of `computed_at`."""
-        return self._queue - self.computed
+        return self.beat.waiting_prefill + self.placed_tokens - self.computed
 
     @property
     def used_blocks(self) -> int:
@@ -95,9 +95,11 @@ class Worker:
 
     def work(self, now: float) -> None:
         """Prefill went on until now."""
-        passed = max(0.0, now - self.computed_at)
-        self.computed = min(self._queue, self.computed + passed * self.beat.prefill_tokens_per_s)
-        self.computed_at = max(self.computed_at, now)
+        passed = now - self.computed_at
+        if passed > 0.0:
+            if queue := self._queue:
+                self.computed = min(queue, self.computed + passed * self.beat.prefill_tokens_per_s)
+            self.computed_at = now
 
     def take(self, placed: Placed, marks: Sequence[Mark]) -> None:
         """Count a placement."""

@@ -88,8 +88,8 @@ class History:
                     worker=one.worker,
                     cost=one.cost,
                     overlap=one.overlap,
-                    turns=seen.worker.turns,
-                    queued_ms=round(1000 * backlog_s(seen.worker, weights), 1),
+                    turns=seen.turns,
+                    queued_ms=round(1000 * backlog_s(seen, weights), 1),
                 )
                 for one, seen in zip(choice.candidates, choice.considered, strict=True)
             ),

@@ -6,6 +6,7 @@ hash, so that equal prices do not send everyone to the same place.
 """
 
 import random
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -63,12 +64,13 @@ def choose(turn: PlaceTurn, candidates: Sequence[Seen], policy: Policy, last_wor
     lowest = min(prices)
     equal = lowest + max(policy.tie, abs(lowest) * policy.tie_share)
 
-    def rank(at: int) -> tuple[bool, bool, float, int]:
+    def rank(at: int) -> tuple[bool, float, int]:
         name = candidates[at].worker.name
-        tied = prices[at] <= equal
-        return (not tied, not (tied and name == last_worker), prices[at], crc32(f"{turn.session}\0{name}".encode()))
+        return name != last_worker, prices[at], crc32(f"{turn.session}\0{name}".encode())
 
-    order = sorted(range(len(candidates)), key=rank)
+    by_price = sorted(range(len(candidates)), key=prices.__getitem__)
+    tied = bisect_right(by_price, equal, key=prices.__getitem__)
+    order = [*sorted(by_price[:tied], key=rank), *by_price[tied : tied + TOLD]]
     best = candidates[order[0]]
     return Choice(
         best,
@@ -102,8 +104,7 @@ def kv(weights: Weights, _: random.Random) -> Policy:
         sensitivity = turn.hints.latency_sensitivity
         ours = 0.5 + min(1.0, max(0.0, 0.5 if sensitivity is None else sensitivity))
         told = as_told(weights, candidates)
-        costs = [cost(seen, told) for seen in candidates]
-        return [ours * one.first_token + one.harm for one in costs]
+        return [ours * first_token + harm for first_token, harm in (cost(seen, told) for seen in candidates)]
 
     return Policy("kv", price, tie=0.5, tie_share=0.02, waits=True)
 
@@ -113,7 +114,7 @@ def kv_dynamo(_: Weights, rng: random.Random) -> Policy:
 
     def price(turn: PlaceTurn, candidates: Sequence[Seen]) -> list[float]:
         return [
-            (seen.worker.queued_tokens + turn.prompt_tokens) / turn.block_size
+            (seen.queued_tokens + turn.prompt_tokens) / turn.block_size
             - seen.overlap
             + seen.worker.used_blocks
             + _jitter(rng)
@@ -141,7 +142,7 @@ def round_robin(_: Weights, __: random.Random) -> Policy:
 
 def least_loaded(_: Weights, rng: random.Random) -> Policy:
     """The fewest turns; ties at random."""
-    return Policy("least_loaded", lambda _turn, candidates: [seen.worker.turns + _jitter(rng) for seen in candidates])
+    return Policy("least_loaded", lambda _turn, candidates: [seen.turns + _jitter(rng) for seen in candidates])
 
 
 def at_random(_: Weights, rng: random.Random) -> Policy:
@@ -153,9 +154,7 @@ def direct(_: Weights, rng: random.Random) -> Policy:
     """Where the request says (`last_worker`); the least loaded when it does not say or that one has no room."""
 
     def price(turn: PlaceTurn, candidates: Sequence[Seen]) -> list[float]:
-        return [
-            -1.0 if seen.worker.name == turn.last_worker else seen.worker.turns + _jitter(rng) for seen in candidates
-        ]
+        return [-1.0 if seen.worker.name == turn.last_worker else seen.turns + _jitter(rng) for seen in candidates]
 
     return Policy("direct", price)
 

@@ -108,39 +108,49 @@ class Room:
         """The workers as this turn sees them: those that have room, and the others."""
         place, hashes = entry.place, entry.hashes
         serving = self._fleet.serving(place)
-        mean = sum(worker.turns for worker in serving) / max(1, len(serving))
+        turns = [worker.turns for worker in serving]
+        mean = sum(turns) / max(1, len(turns))
         popular, price = self._popular.shared(entry.marks, now)
         found: tuple[list[Seen], list[Seen]] = ([], [])
-        for worker in serving:
+        for worker, there in zip(serving, turns, strict=True):
             worker.work(now)
             held = min(entry.overlap.get(worker.name, 0), len(hashes))
             overlap = self._sharing.overlap(worker.name, hashes, held, now, known=worker.name in entry.known)
             new_tokens = max(1, place.prompt_tokens - overlap * place.block_size)
             saved = (1.0 - price) * max(0, popular - overlap) * place.block_size
-            seen = Seen(worker, overlap, new_tokens, new_tokens - saved, self._homes.tokens(worker.name), mean)
+            seen = Seen(
+                worker,
+                overlap,
+                new_tokens,
+                new_tokens - saved,
+                there,
+                worker.queued_tokens,
+                self._homes.tokens(worker.name),
+                mean,
+            )
             found[not self._has_room(seen, entry)].append(seen)
         return found
 
     def worth_waiting(self, entry: Entry, roomy: Sequence[Seen], full: Sequence[Seen], now: float) -> bool:
         """Whether a full worker would save this turn more prefill than it has waited for it, with room elsewhere."""
+        if not full:
+            return False
         entry.patient_since = entry.patient_since or now
         least = min(seen.new_tokens for seen in roomy)
-        saved_ms = max(
-            ((least - seen.new_tokens) * ms_per_token(seen.worker, self._weights) for seen in full), default=0.0
-        )
+        saved_ms = max((least - seen.new_tokens) * ms_per_token(seen.worker, self._weights) for seen in full)
         return (now - entry.patient_since) * 1000.0 < saved_ms * self._weights.patience
 
     def _has_room(self, seen: Seen, entry: Entry) -> bool:
         """A free slot, KV space, and no long wait; but who finds most of its prompt there waits for that prefill."""
         worker = seen.worker
-        turns = worker.turns
-        if turns >= worker.slots:
+        if seen.turns >= worker.slots:
             return False
-        if not turns:
+        if not seen.turns:
             return True
         if (
-            2 * seen.new_tokens > entry.place.prompt_tokens
-            and backlog_s(worker, self._weights) > self._limits.backlog_s
+            seen.queued_tokens
+            and 2 * seen.new_tokens > entry.place.prompt_tokens
+            and backlog_s(seen, self._weights) > self._limits.backlog_s
         ):
             return False
         total = worker.beat.kv_total
