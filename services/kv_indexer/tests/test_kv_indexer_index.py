@@ -2,12 +2,16 @@
 
 import sys
 import time
+from array import array
 from collections.abc import Sequence
 
 from catenary_kv_indexer.core.apart import Apart
 from catenary_kv_indexer.core.index import DEVICE, DISK, HOST, BlockIndex, Holder
 from catenary_kv_indexer.core.indexer import SILENT_S, Indexer
 from catenary_protocols.bus.messages import KvEvents, KvRemoved, KvStored, OverlapQuery, WorkerLoad
+from catenary_tokenizers import block_hashes
+from catenary_worker.engines.base import Removed, Stored
+from catenary_worker.mirror import Mirror
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -171,6 +175,31 @@ def test_a_workers_best_rank_counts_and_all_must_be_known() -> None:
     assert overlap(indexer, PROMPT[:9]) == {"w0": 5}
     indexer.events(message(2, KvRemoved(hashes=packed(PROMPT[:5])), rank=1))
     assert overlap(indexer, PROMPT[:9]) == {"w0": 3}
+
+
+def test_content_that_an_engine_holds_in_two_blocks_stays_in_its_rank_until_both_are_gone() -> None:
+    indexer, mirrors = Indexer(), [Mirror(4), Mirror(4)]
+    tokens = array("I", range(8))
+    blocks = memoryview(block_hashes(tokens.tobytes(), 4)).cast("Q").tolist()
+    told = [0, 0]
+
+    def engine(rank: int, event: Stored | Removed) -> dict[str, int]:
+        for one in mirrors[rank].apply(event):
+            told[rank] += 1
+            indexer.events(
+                KvEvents(
+                    worker="w0", incarnation=1, model="m", block_size=4, first=told[rank], events=(one,), rank=rank
+                )
+            )
+        return overlap(indexer, blocks)
+
+    for names in ((1, 2), (3, 4)):
+        assert engine(0, Stored(parent=None, hashes=names, tokens=tokens)) == {"w0": 2}
+    engine(1, Stored(parent=None, hashes=(1,), tokens=tokens[:4]))
+    assert engine(0, Removed((2, 1))) == {"w0": 2}
+    assert engine(0, Removed((4,))) == {"w0": 1}
+    assert engine(0, Removed((3,))) == {"w0": 1}, "the other rank has a block of its own"
+    assert engine(1, Removed((1,))) == {}
 
 
 def test_an_unknown_parent_is_not_guessed_and_waits() -> None:
