@@ -140,7 +140,9 @@ async def test_a_result_that_is_no_text_is_taken_as_far_as_it_is(ops_mesh: Runni
         {"role": "tool", "tool_call_id": "c1", "content": "rain \ud800 and \ufffd wind"},
     ]
     async with ops_mesh.client() as client:  # a lone surrogate travels as an escape
-        answer = await client.post("/v1/chat/completions", content=json.dumps(request))
+        answer = await client.post(
+            "/v1/chat/completions", content=json.dumps(request), headers={"content-type": "application/json"}
+        )
     assert answer.status_code == 200, answer.text
     (prompt,) = await prompts(engines, text)
     assert "rain \ufffd and \ufffd wind" in prompt

@@ -1,5 +1,10 @@
-"""The bytes of a request, within bounds: those that come, and those they unpack to."""
+"""The bytes of a request, within bounds: those that come, and those they unpack to.
 
+They have to be called JSON. What is called otherwise, or nothing, a browser sends for any page to any address without
+asking first: a page that is open on a user's machine could have a mesh there run tools.
+"""
+
+import re
 import zlib
 from collections.abc import Callable
 
@@ -12,10 +17,15 @@ _ZSTD_STEP = 256
 """Bytes. A block of four may stand for 128 KB: that many blocks are unpacked before their size is seen."""
 _BROTLI_STEP = 1 << 16
 """Bytes that are unpacked at a time."""
+_JSON = re.compile(r"application/([^;]+\+)?json\s*(;|$)", re.IGNORECASE)
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """All of the body, unpacked; raises `RequestError` when it is over `limit` bytes, or packed in an unknown way."""
+    """All of the body, unpacked; raises `RequestError` for one over `limit` bytes, not called JSON or oddly packed."""
+    kind = request.headers.get("content-type", "")
+    if not _JSON.match(kind):
+        said = f"is {kind!r}" if kind else "is missing"
+        raise RequestError(f"`content-type` {said}; it has to be application/json", code="unsupported_media_type")
     encoding = request.headers.get("content-encoding", "identity").lower()
     if encoding != "identity" and encoding not in _UNPACK:
         known = ", ".join(_UNPACK)

@@ -1,6 +1,6 @@
 """Errors as HTTP answers: the body of the API that was called, the status and headers of `errors.TABLE`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from math import ceil
 
@@ -30,12 +30,12 @@ def headers_for(error: ErrorInfo) -> Sequence[tuple[bytes, bytes]]:
     return headers
 
 
-def answer(request: Request, error: ErrorInfo) -> Response:
-    """The answer to a request that no turn came of."""
+def answer(request: Request, error: ErrorInfo, more: Mapping[str, str] | None = None) -> Response:
+    """The answer to a request that no turn came of. `more`: further headers."""
     anthropic = request.url.path.startswith("/v1/messages") or "anthropic-version" in request.headers
     request_id = str(request.scope.get("catenary.request_id", ""))
     body = (anthropic_error if anthropic else openai_error)(error, request_id)
-    headers = {name.decode(): value.decode() for name, value in headers_for(error)}
+    headers = {**(more or {}), **{name.decode(): value.decode() for name, value in headers_for(error)}}
     if error.code == "rate_limit_exceeded":
         headers |= _told_anthropic(error) if anthropic else _told_openai(error)
     return Response(body, status_of(error), headers, "application/json")
@@ -67,7 +67,7 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     code = _CODES.get(status, "invalid_request" if status < 500 else "internal")
     message = f"{request.method} {request.url.path}: {getattr(error, 'detail', 'failed')}"
-    return answer(request, ErrorInfo(code=code, message=message))
+    return answer(request, ErrorInfo(code=code, message=message), getattr(error, "headers", None))
 
 
 async def on_client_left(request: Request, _error: Exception) -> Response:

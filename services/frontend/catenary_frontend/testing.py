@@ -42,6 +42,7 @@ from catenary_frontend.settings import FrontendSettings
 Command = TurnRequest | CancelTurn | Attach | CountTokens
 _decode: Decoder[Command] = Decoder(Command)  # type: ignore[arg-type]
 _decode_beat = Decoder(Beat)
+JSON = {"content-type": "application/json"}
 CARD = ModelCard(model="org/m", card="c1", context=4096, block_size=16, artifacts={}, created=1)
 
 
@@ -198,7 +199,7 @@ async def running_frontend(server: NatsServer, subjects: Subjects, **settings: A
         await worker.start()
         beating = tasks.create_task(worker.run())
         url = f"http://127.0.0.1:{port}"
-        async with httpx.AsyncClient(base_url=url, timeout=20) as http:
+        async with httpx.AsyncClient(base_url=url, headers=JSON, timeout=20) as http:
             stand = Stand(server, subjects, frontend, http, url)
             await stand.until(lambda: bool(frontend.catalog.cards()))
             await stand.until(lambda: http_listens(port))

@@ -9,7 +9,7 @@ from catenary_protocols.bus.subjects import Subjects
 from catenary_protocols.turn_events import Accepted, Finished, TextDelta, Usage
 from catenary_runtime.testing import NatsServer
 
-HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
 PATIENCE_S = 10
 DRIP_S = 0.02
 

@@ -210,6 +210,21 @@ async def test_paths_methods_and_encodings_that_are_not_there(stand: Stand) -> N
     packed = await stand.http.post("/v1/chat/completions", content=b"x", headers={"content-encoding": "rot13"})
     found = [(one.status_code, one.json()["error"]["code"]) for one in (unknown, wrong, packed)]
     assert found == [(404, "not_found"), (405, "method_not_allowed"), (415, "unsupported_encoding")]
+    assert wrong.headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/tokenize"])
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+async def test_what_a_page_may_send_anywhere_unasked_is_refused(stand: Stand, path: str, kind: str) -> None:
+    answer = await stand.http.post(path, json=ASK, headers={"content-type": kind})
+    assert answer.status_code == 415
+    assert "`content-type` is " in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON", "application/vnd.api+json"])
+async def test_json_goes_by_several_names(stand: Stand, kind: str) -> None:
+    answer = await stand.http.post("/v1/chat/completions", content=b"{}", headers={"content-type": kind})
+    assert answer.json()["error"]["message"] == "`model` is missing"
 
 
 @pytest.mark.parametrize(
@@ -341,7 +356,8 @@ async def test_a_client_that_does_not_read_is_cut_and_its_turn_cancelled(
         host, port = stand.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
         body = json.dumps({**ASK, "stream": True}).encode()
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+        kind = "content-type: application/json"
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n{kind}\r\ncontent-length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
         turn = (await tokenizer.request()).turn
         cut = asyncio.create_task(tokenizer.cancelled())

@@ -106,7 +106,8 @@ async def test_thinking_comes_back_from_its_signature_alone(
         first = await client.messages.create(**ASK, thinking=thinking)
     assert first.content[0].type == "thinking"
     assert first.content[0].thinking == ""
-    history: Any = [*ASK["messages"], {"role": "assistant", "content": first.content}]
+    more = {"role": "user", "content": "And at Oban?"}
+    history: Any = [*ASK["messages"], {"role": "assistant", "content": first.content}, more]
     async with asyncio.TaskGroup() as tasks:
         asking = tasks.create_task(client.messages.create(**{**ASK, "messages": history}, thinking=thinking))
         request = await tokenizer.request()

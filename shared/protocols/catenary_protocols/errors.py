@@ -73,6 +73,7 @@ TABLE: dict[str, ErrorKind] = {
     "request_too_large": ErrorKind(413, "invalid_request_error", "request_too_large"),
     "slow_reader": ErrorKind(408, "invalid_request_error", "invalid_request_error"),
     "unsupported_encoding": ErrorKind(415, "invalid_request_error", "invalid_request_error"),
+    "unsupported_media_type": ErrorKind(415, "invalid_request_error", "invalid_request_error"),
     "rate_limit_exceeded": ErrorKind(429, "rate_limit_error", "rate_limit_error"),
     "queue_full": ErrorKind(429, "rate_limit_error", "rate_limit_error"),
     "deadline_exceeded": ErrorKind(504, "timeout_error", "timeout_error"),

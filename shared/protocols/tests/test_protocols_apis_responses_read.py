@@ -194,6 +194,8 @@ def test_options_reach_the_turn() -> None:
         ({"tool_choice": {"type": "function", "name": "nope"}}, "tool_choice.name"),
         ({"tool_choice": {"type": "web_search"}}, "tool_choice.type"),
         ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema"),
+        ({"tool_choice": {"type": "function"}}, "tool_choice.name"),
+        ({"input": [{"type": "news"}]}, "input"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"background": True}, "background"),
         ({"conversation": "conv_1"}, "conversation"),

@@ -56,7 +56,7 @@ def _wrong_field(text: str, within: str) -> RequestError:
     missing = _MISSING.match(told)
     if missing:
         field = joined(field, missing[1])
-        return RequestError(f"`{field}` is missing", code="missing_field", field=field)
+        return lacking(field)
     told = told[:1].lower() + told[1:]
     return RequestError(f"`{field}`: {told}" if field else told, code="invalid_value", field=field)
 
@@ -64,6 +64,11 @@ def _wrong_field(text: str, within: str) -> RequestError:
 def joined(path: str, rest: str) -> str:
     """Two pieces of a field path as one."""
     return f"{path}.{rest}" if path and rest and not rest.startswith("[") else path + rest
+
+
+def lacking(field: str) -> RequestError:
+    """A field that has to be there."""
+    return RequestError(f"`{field}` is missing", code="missing_field", field=field)
 
 
 def wrong(field: str, message: str, *, code: str = "invalid_value") -> RequestError:

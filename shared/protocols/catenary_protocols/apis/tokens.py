@@ -4,7 +4,7 @@ import msgspec
 
 from catenary_protocols.apis.chat import CHAT
 from catenary_protocols.apis.completions.read import packed, prompt_of, unpacked
-from catenary_protocols.apis.reading import read, wrong
+from catenary_protocols.apis.reading import lacking, read
 from catenary_protocols.apis.sampling import TokenId
 from catenary_protocols.conversation import Conversation
 from catenary_protocols.wire import Wire
@@ -51,7 +51,7 @@ def read_tokenize(body: bytes) -> tuple[str, Conversation]:
         draft = CHAT.read(body)
         return draft.model, draft.conversation
     if request.prompt is None:
-        raise wrong("prompt", "is missing", code="missing_field")
+        raise lacking("prompt")
     return request.model, prompt_of(request.prompt)
 
 

@@ -15,7 +15,7 @@ from catenary_protocols.apis.chat.request import (
     ResponseFormat,
 )
 from catenary_protocols.apis.nvext import NvExt
-from catenary_protocols.apis.reading import CONTINUED, read, wrong
+from catenary_protocols.apis.reading import CONTINUED, lacking, read, wrong
 from catenary_protocols.apis.sampling import sampling_of
 from catenary_protocols.apis.tools import ANY_OBJECT, schema_text, tool_of
 from catenary_protocols.conversation import Conversation, Tool, ToolChoice
@@ -107,7 +107,7 @@ def _answer_schema(form: ResponseFormat | None) -> str:
         return ANY_OBJECT
     path = "response_format.json_schema.schema"
     if form.json_schema is None or bytes(form.json_schema.schema) in {b"", b"null"}:
-        raise wrong(path, "is missing", code="missing_field")
+        raise lacking(path)
     return schema_text(form.json_schema.schema, path)
 
 
@@ -119,7 +119,7 @@ def _tools(declared: list[ChatTool]) -> tuple[Tool, ...]:
         function = entry.function
         path = f"tools[{place}].function"
         if function is None:
-            raise wrong(path, "is missing", code="missing_field")
+            raise lacking(path)
         if function.name in tools:
             raise wrong(f"{path}.name", f"a tool {function.name!r} was declared before")
         tools[function.name] = tool_of(

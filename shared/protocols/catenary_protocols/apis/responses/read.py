@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from catenary_protocols.apis.api import Draft
 from catenary_protocols.apis.nvext import NvExt
-from catenary_protocols.apis.reading import mended, read, wrong
+from catenary_protocols.apis.reading import lacking, mended, read, wrong
 from catenary_protocols.apis.responses.items import items_of, read_items
 from catenary_protocols.apis.responses.request import Echo, ReasoningOptions, ResponsesRequest, TextOptions
 from catenary_protocols.apis.responses.tools import Toolbox
@@ -92,8 +92,10 @@ def read_responses(body: bytes, sealed: Sealed) -> ResponsesDraft:
 def continued(draft: ResponsesDraft, history: Sequence[Raw]) -> ResponsesDraft:
     """The draft with the items of earlier responses before its own; raises `RequestError`."""
     messages = read_items(history, draft.items, draft.request.instructions, draft.toolbox, draft.sealed)
+    if not messages and draft.items:
+        raise wrong("input", "holds nothing that a user, a tool or the model has said")
     if not messages:
-        raise wrong("input", "is missing", code="missing_field")
+        raise lacking("input")
     conversation = msgspec.structs.replace(draft.conversation, messages=messages)
     return replace(draft, conversation=conversation, items=(*history, *draft.items))
 
@@ -121,7 +123,7 @@ def _answer_schema(text: TextOptions | None) -> str:
     if form.type == "json_object":
         return ANY_OBJECT
     if bytes(form.schema) in {b"", b"null"}:
-        raise wrong("text.format.schema", "is missing", code="missing_field")
+        raise lacking("text.format.schema")
     return schema_text(form.schema, "text.format.schema")
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import Raw
 
-from catenary_protocols.apis.reading import read, wrong
+from catenary_protocols.apis.reading import lacking, read, wrong
 from catenary_protocols.apis.responses.request import TOOLS, ChosenTool, CustomToolIn, FunctionToolIn, ToolKind
 from catenary_protocols.apis.tools import tool_of
 from catenary_protocols.conversation import Tool, ToolChoice
@@ -85,6 +85,8 @@ class Toolbox:
     def _named(self, choice: ChosenTool, path: str) -> Tool:
         if choice.type not in {"function", "custom"}:
             raise wrong(f"{path}.type", f"this server has no tool of type {choice.type!r}", code="unsupported")
+        if choice.name is None:
+            raise lacking(f"{path}.name")
         for declared, tool in self._shown.items():
             if declared.name == choice.name and declared.custom == (choice.type == "custom"):
                 return tool

@@ -56,6 +56,7 @@ class WorkerLoad(Message, frozen=True):
         kv_digest: xor of the hashes of all blocks held at `kv_last`, by rank; empty: not told.
         kv_events: exact, mirror or none.
         tags: what it is known for; a turn may ask for some.
+        halves: what of a turn it takes: whole, prefill, decode.
         ended: attempts that ended since the beat before, so that a turn too short to be in `turns` is not missed.
     """
 
@@ -82,3 +83,4 @@ class WorkerLoad(Message, frozen=True):
     kv_digest: tuple[int, ...] = ()
     ended: tuple[TurnKey, ...] = ()
     tags: tuple[str, ...] = ()
+    halves: tuple[str, ...] = ("whole",)

@@ -30,6 +30,8 @@ class RunTurn(Message, frozen=True):
         images: URLs (`data:` or others) of the images whose marks stand in the prompt, in their order.
         image_at: index of each one's mark among the prompt's tokens; its block and those after it are told apart by it.
         retention: what is expected now; `Retain` may tell better when the turn has ended.
+        lora: adapter of the model, by the name its worker knows it by.
+        half: what of the turn is to be done; the `prefill` half ends with a handoff, which the `decode` half is given.
     """
 
     turn: TurnKey
@@ -49,6 +51,9 @@ class RunTurn(Message, frozen=True):
     images: tuple[str, ...] = ()
     image_at: tuple[int, ...] = ()
     retention: Retention = Retention()
+    lora: str = ""
+    half: Literal["whole", "prefill", "decode"] = "whole"
+    handoff: bytes = b""
 
 
 class TurnAdmitted(Message, frozen=True):
@@ -90,7 +95,8 @@ class TurnTokens(Wire, frozen=True):
         offset: index of the first of `tokens` among all tokens generated since the original prompt.
         cached: prompt tokens the engine reused; set (not None) in the first item of an attempt.
         queued_s, prefill_s: what the engine measured for this attempt, in the first item.
-        finish: "" while it goes on, else stop, length, cancelled or error.
+        finish: "" while it goes on, else stop, length, cancelled, error, or handoff for a prefill half.
+        handoff: with which the decode half goes on, on a worker of the same kind.
         stop_token: the token that ended it is the last of `tokens` and is not visible text.
         logprobs: of each of `tokens`, None where the engine does not know; empty unless the turn asks for them.
     """
@@ -102,10 +108,11 @@ class TurnTokens(Wire, frozen=True):
     cached: int | None = None
     queued_s: float = 0.0
     prefill_s: float = 0.0
-    finish: Literal["", "stop", "length", "cancelled", "error"] = ""
+    finish: Literal["", "stop", "length", "cancelled", "error", "handoff"] = ""
     stop_token: bool = False
     error: ErrorInfo | None = None
     logprobs: tuple[TokenLogprob | None, ...] = ()
+    handoff: bytes = b""
 
 
 class TokenFrame(Message, frozen=True):
