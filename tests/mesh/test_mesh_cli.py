@@ -99,6 +99,16 @@ def test_a_trace_shows_the_tool_run_inside_the_decoding(paced_mesh: RunningMesh,
     assert sum("▇" in line for line in shown) == len(trace["stages"])
 
 
+def test_a_call_that_was_refused_has_a_result_and_no_run(mesh: RunningMesh, said: Said) -> None:
+    town = {"type": "object", "properties": {"town": {"type": "string"}}, "required": ["town"]}
+    weather = {"type": "function", "function": {"name": "get_weather", "parameters": town}}
+    turn = ask(mesh, tools=[weather], nvext={"run_tools": True}).headers["x-catenary-turn-id"]
+    stages = {one["name"]: one for one in json.loads(said(mesh, "trace", turn, "-o", "json"))["stages"]}
+    assert "run" not in stages
+    assert stages["result"]["detail"] == "get_weather: invalid_arguments"
+    assert stages["call"]["began"] <= stages["result"]["began"] == stages["result"]["ended"]
+
+
 def test_a_trace_of_a_turn_nobody_knows(mesh: RunningMesh, said: Said) -> None:
     assert "nothing is known of" in said(mesh, "trace", "0" * 26, code=1)
     assert "'t1' is no turn id" in said(mesh, "trace", "t1", code=2)

@@ -45,7 +45,8 @@ def run(args: argparse.Namespace) -> int:
         for model in options.models:
             print(f"model {model.name}: {model.engine} x {model.workers} {model.options or ''}".rstrip())
     else:
-        print(f"{len(rows)} settings and {len(options.models)} models are fine")
+        models = len(options.models)
+        print(f"{len(rows)} settings and {models} model{'s' * (models != 1)} are fine")
     return 0
 
 

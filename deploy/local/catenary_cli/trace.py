@@ -161,9 +161,11 @@ async def _calls(nc: Client, mesh: Target, turn_id: str, at: float) -> AsyncIter
         elif mesh.subjects.match("tool_result", msg.subject):
             result = _decode_result(msg.data)
             if turn_of_call(result.key) == turn_id:
-                began = 1000 * (result.started_at - at)
+                came = msg.metadata.timestamp.timestamp()
+                began = 1000 * ((result.started_at or came) - at)
                 how = f"{result.tool}: {result.error.code}" if result.error else result.tool
-                yield Stage(name="run", began=began, ended=began + result.duration_ms, detail=how)
+                name = "run" if result.started_at else "result"  # not run, or by an executor that does not say when
+                yield Stage(name=name, began=began, ended=began + result.duration_ms, detail=how)
 
 
 async def _since(nc: Client, mesh: Target, at: float) -> AsyncIterator[Msg]:

@@ -1,6 +1,10 @@
 """What `catenary up` prints when the mesh is ready: where it is, what runs, what to try."""
 
+import os
+import sys
 from collections.abc import Sequence
+from pathlib import Path
+from shutil import which
 
 from catenary_cli.mesh import Mesh
 
@@ -11,7 +15,7 @@ Try
     "messages": [{{"role": "user", "content": "What is the weather in `Oslo`?"}}],
     "tools": [{{"type": "function", "function": {{"name": "get_weather", "parameters": {{"type": "object",
       "properties": {{"city": {{"type": "string"}}}}, "required": ["city"]}}}}}}]}}'
-  catenary services --data-dir {data}
+  {catenary} services --data-dir {data}
   nats --server {broker} sub '{namespace}.tool.>'
 """
 
@@ -37,6 +41,7 @@ def welcome(mesh: Mesh) -> str:
         broker=mesh.broker,
         namespace=options.common.namespace,
         data=options.data_dir,
+        catenary=_command(),
     )
     return "\n".join(
         [
@@ -49,6 +54,12 @@ def welcome(mesh: Mesh) -> str:
             asking,
         ]
     )
+
+
+def _command() -> str:
+    """What the reader's shell knows `catenary` as."""
+    script = Path(sys.executable).with_name("catenary")
+    return "catenary" if which("catenary") == str(script) else os.path.relpath(script)
 
 
 def columns(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
