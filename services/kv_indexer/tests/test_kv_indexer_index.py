@@ -2,16 +2,12 @@
 
 import sys
 import time
-from array import array
 from collections.abc import Sequence
 
 from catenary_kv_indexer.core.apart import Apart
 from catenary_kv_indexer.core.index import DEVICE, DISK, HOST, BlockIndex, Holder
 from catenary_kv_indexer.core.indexer import SILENT_S, Indexer
 from catenary_protocols.bus.messages import KvEvents, KvRemoved, KvStored, OverlapQuery, WorkerLoad
-from catenary_tokenizers import block_hashes
-from catenary_worker.engines.base import Removed, Stored
-from catenary_worker.mirror import Mirror
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -177,29 +173,19 @@ def test_a_workers_best_rank_counts_and_all_must_be_known() -> None:
     assert overlap(indexer, PROMPT[:9]) == {"w0": 3}
 
 
-def test_content_that_an_engine_holds_in_two_blocks_stays_in_its_rank_until_both_are_gone() -> None:
-    indexer, mirrors = Indexer(), [Mirror(4), Mirror(4)]
-    tokens = array("I", range(8))
-    blocks = memoryview(block_hashes(tokens.tobytes(), 4)).cast("Q").tolist()
-    told = [0, 0]
+def test_a_block_stored_twice_stays_until_its_rank_and_the_other_have_lost_it_as_often() -> None:
+    indexer, told, blocks = Indexer(), [0, 0], packed(PROMPT[:3])
 
-    def engine(rank: int, event: Stored | Removed) -> dict[str, int]:
-        for one in mirrors[rank].apply(event):
-            told[rank] += 1
-            indexer.events(
-                KvEvents(
-                    worker="w0", incarnation=1, model="m", block_size=4, first=told[rank], events=(one,), rank=rank
-                )
-            )
-        return overlap(indexer, blocks)
+    def after(rank: int, event: KvStored | KvRemoved) -> dict[str, int]:
+        told[rank] += 1
+        indexer.events(message(told[rank], event, rank=rank))
+        return overlap(indexer, PROMPT[:9])
 
-    for names in ((1, 2), (3, 4)):
-        assert engine(0, Stored(parent=None, hashes=names, tokens=tokens)) == {"w0": 2}
-    engine(1, Stored(parent=None, hashes=(1,), tokens=tokens[:4]))
-    assert engine(0, Removed((2, 1))) == {"w0": 2}
-    assert engine(0, Removed((4,))) == {"w0": 1}
-    assert engine(0, Removed((3,))) == {"w0": 1}, "the other rank has a block of its own"
-    assert engine(1, Removed((1,))) == {}
+    for rank in (0, 1):
+        assert after(rank, KvStored(hashes=blocks)) == {"w0": 3}
+        assert after(rank, KvStored(hashes=blocks, tier="host")) == {"w0": 3}
+    for rank, tier, left in ((0, "device", 3), (1, "host", 3), (0, "host", 3), (1, "device", 0)):
+        assert after(rank, KvRemoved(hashes=blocks, tier=tier)) == ({"w0": left} if left else {})
 
 
 def test_an_unknown_parent_is_not_guessed_and_waits() -> None:
