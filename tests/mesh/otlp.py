@@ -40,10 +40,11 @@ class Receiver:
             self._changed.notify_all()
 
     def trace_of(self, turn: str, wanted: set[str], within: float) -> list[Span]:
-        """All spans of the trace that has this turn's `request` span, once `wanted` names are among them."""
+        """All spans of the trace that has this turn's `request` span, once `wanted` names, or `service name`s, are among them."""
 
         def there() -> bool:
-            return wanted <= {span.name for span in self._of(turn)}
+            spans = self._of(turn)
+            return wanted <= {span.name for span in spans} | {f"{span.service} {span.name}" for span in spans}
 
         with self._changed:
             self._changed.wait_for(there, within)

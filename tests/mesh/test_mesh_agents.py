@@ -138,7 +138,7 @@ async def test_the_placements_span_says_who_was_considered(paced_mesh: RunningMe
     body = {"model": MODEL, "messages": [QUESTION], "max_tokens": 3}
     async with paced_mesh.client() as client:
         turn = (await client.post("/v1/chat/completions", json=body)).headers["x-catenary-turn-id"]
-    trace = await asyncio.to_thread(spans.trace_of, turn, {"request", "place", "decode"}, PATIENCE_S)
+    trace = await asyncio.to_thread(spans.trace_of, turn, {"request", "catenary-router place"}, PATIENCE_S)
     placed = next(span for span in trace if span.name == "place" and span.service == "catenary-router")
     assert placed.attributes["catenary.route.reason"]
     told = [one.string_value for one in placed.attributes["catenary.route.candidates"].values]
