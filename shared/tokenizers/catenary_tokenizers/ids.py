@@ -31,6 +31,8 @@ def unpack(packed: bytes) -> array[int]:
 
 def common_tokens(left: bytes, right: bytes) -> int:
     """How many tokens two packed sequences begin with in common."""
+    if right.startswith(left):
+        return len(left) // TOKEN_BYTES
     low, high = 0, min(len(left), len(right)) // TOKEN_BYTES
     while low < high:
         middle = (low + high + 1) // 2

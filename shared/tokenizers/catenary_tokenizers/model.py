@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -26,17 +26,27 @@ class Rendered:
     """A prompt between rendering and encoding.
 
     Attributes:
-        text: what the model reads, control tokens spelled out.
-        parts: the same with the marks that keep content from becoming control tokens, cut at its control tokens:
-            plain text at even places, control tokens at odd ones.
+        parts: what the model reads, with the marks that keep content from becoming control tokens, cut at its control
+            tokens: plain text at even places, control tokens at odd ones.
+        clean: takes the marks out.
         calls: arguments of the conversation's calls, as they were given.
         answers: how many messages of the assistant's it holds.
     """
 
-    text: str
     parts: Sequence[str]
+    clean: Callable[[str], str]
     calls: tuple[object, ...] = ()
     answers: int = 0
+
+    @property
+    def text(self) -> str:
+        """What the model reads, control tokens spelled out."""
+        return self.clean("".join(self.parts))
+
+    @property
+    def end(self) -> str:
+        """The text's last words: its last three control tokens and what follows them."""
+        return self.clean("".join(self.parts[-6:]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +146,8 @@ class ModelTokenizer:
         template = self.tool_template if tools else self.template
         marked = template.render(messages, tools, self._content_shield, now, kwargs)
         return Rendered(
-            text=self._shield.clean(marked),
             parts=self._cutter.cut(marked),
+            clean=self._shield.clean,
             calls=call_arguments(messages),
             answers=sum(message["role"] == "assistant" for message in messages),
         )
@@ -157,7 +167,7 @@ class ModelTokenizer:
             parts=rendered.parts,
             ids=ids,
             encode=self._encode_text,
-            clean=self._shield.clean,
+            clean=rendered.clean,
             escape=self._shield.escape,
             calls=rendered.calls,
             answers=rendered.answers,
@@ -166,7 +176,7 @@ class ModelTokenizer:
 
     def spelled(self, text: str) -> Rendered:
         """A prompt that is written by hand: control tokens spelled in it become their ids."""
-        return Rendered(text, self._cutter.cut(self._shield.escape(text)))
+        return Rendered(self._cutter.cut(self._shield.escape(text)), self._shield.clean)
 
     def cold_segments(self, rendered: Rendered, longer_than: int) -> list[Segment]:
         """Segments of a prompt that would have to be encoded now and have more characters than this."""

@@ -30,7 +30,7 @@ def order_messages(messages: Sequence[Message], traits: Traits) -> list[Message]
         last = ordered[-1]["role"] if ordered else ""
         if traits.answers_results and role == "user" and last == "tool":
             ordered.append(_empty("assistant", traits))
-        message = {**given, "role": role}
+        message = given if role == given["role"] else {**given, "role": role}
         if last == role and _are_one(ordered[-1], message, traits, leading=leading):
             ordered[-1] = _merged(ordered[-1], message)
         else:

@@ -27,8 +27,9 @@ _SPELLED_START = "\\ue"  # how JSON in ASCII and `repr` begin any of these
 _WORDS = frozenset({"array", "boolean", "function", "integer", "null", "number", "object", "string", "text"})
 _SCALARS = (int, float, NoneType)  # asked for first: an abstract class takes long to say no
 _NAMING = frozenset({"$defs", "definitions", "patternProperties", "properties"})
-# Names, keys and values come again and again; the bound keeps them to a few megabytes.
+# Names, keys and values come again and again, and so do tools and calls; the bounds keep them to a few megabytes.
 _SHORT, _MOST_SHORT, _MOST_CONSTANTS = 64, 16_384, 64
+_SHORT_ARGUMENTS, _MOST_ARGUMENTS = 512, 8_192
 
 
 class Constant(dict[str, object]):
@@ -65,6 +66,7 @@ class Shield:
         self._longest = max(map(len, self._controls), default=0)
         self._idle = idle or not self._controls
         self._short = lru_cache(_MOST_SHORT)(self._marked)
+        self._arguments = lru_cache(_MOST_ARGUMENTS)(self._constant)
         self._constants: dict[bytes, list[Constant]] = {}
 
     def shield(self, text: str, *, whole: bool = True) -> str:
@@ -90,10 +92,15 @@ class Shield:
         if isinstance(value, _SCALARS):
             return value
         if isinstance(value, dict | Mapping):
-            return {self.shield(str(key)): self.shield_data(item) for key, item in value.items()}
+            return self._shield_items(value)
         if isinstance(value, list | Sequence):
             return [self.shield_data(item) for item in value]
         return value
+
+    def shield_arguments(self, value: object) -> object:
+        """`shield_data` of a call's arguments, short ones once: a session sends the same calls every turn."""
+        key = _key_of(value) if isinstance(value, dict) else None
+        return self.shield_data(value) if key is None or len(key) > _SHORT_ARGUMENTS else self._arguments(key)
 
     def shield_structure(self, value: object, *, names: bool = False) -> object:
         """A tool or message, whose keys a template looks up, shielded; with `names` this level's keys are callers'."""
@@ -116,16 +123,14 @@ class Shield:
 
     def shield_constants(self, values: Sequence[Mapping[str, object]]) -> list[Constant]:
         """Plain JSON objects, shielded once however often they come: a session sends the same tools every turn."""
-        plain: Any = list(values)
-        try:
-            key = marshal.dumps(plain, 2)
-        except ValueError:  # something in it is no plain JSON value: it cannot be told from another by its bytes
-            return [Constant(self._shield_object(value)) for value in plain]
+        key = _key_of(list(values))
+        if key is None:
+            return [Constant(self._shield_object(value)) for value in values]
         known = self._constants.get(key)
         if known is None:
             if len(self._constants) >= _MOST_CONSTANTS:
                 del self._constants[next(iter(self._constants))]
-            known = self._constants[key] = [Constant(self._shield_object(value)) for value in plain]
+            known = self._constants[key] = [Constant(self._shield_object(value)) for value in values]
         return known
 
     def clean(self, text: str) -> str:
@@ -143,6 +148,13 @@ class Shield:
     def _restore(self, match: re.Match[str]) -> str:
         mark, escape = self._spelled
         return {mark: "", f"{escape}0": mark, f"{escape}1": escape}[match[0]]
+
+    def _shield_items(self, value: Mapping[str, object]) -> dict[str, object]:
+        return {self.shield(str(key)): self.shield_data(item) for key, item in value.items()}
+
+    def _constant(self, key: bytes) -> Constant:
+        arguments: dict[str, object] = marshal.loads(key)  # noqa: S302  what `_key_of` wrote
+        return Constant(self._shield_items(arguments))
 
     def _shield_object(self, value: Mapping[str, object]) -> dict[str, object]:
         return {
@@ -179,6 +191,14 @@ class Shield:
                     return text[:at] + self.mark + text[at:]
                 at = text.find(last, at + 1, self._longest)
         return text
+
+
+def _key_of(value: Any) -> bytes | None:
+    """A plain JSON value as bytes that no other has; None if something in it is no such value."""
+    try:
+        return marshal.dumps(value, 2)
+    except ValueError:
+        return None
 
 
 def _spelled(char: str) -> str:

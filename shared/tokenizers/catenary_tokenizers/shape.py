@@ -56,7 +56,8 @@ def _message(message: Mapping[str, object], traits: Traits, shield: Shield, ids:
         case "tool":
             return _tool_result(message, traits, shield, ids)
         case "user" | "system" as role:
-            return {**_others(message, shield), "role": role, "content": _content(message, traits, shield)}
+            content = _content(message.get("content"), traits, shield)
+            return {**_others(message, shield), "role": role, "content": content}
         case "developer":
             return _message({**message, "role": "system"}, traits, shield, ids)
         case other:  # templates print the role as it is
@@ -96,8 +97,7 @@ def _assistant(message: Mapping[str, object], traits: Traits, shield: Shield, id
     if traits.one_text and reasoning and content and isinstance(content, str) and message.get("tool_calls"):
         reasoning, content = f"{reasoning}\n\n{content}", ""
         message = {**message, "reasoning_content": reasoning}
-    shaped = _others(message, shield)
-    shaped |= {"role": "assistant", "content": _content({**message, "content": content}, traits, shield)}
+    shaped: Message = {**_others(message, shield), "role": "assistant", "content": _content(content, traits, shield)}
     if reasoning and traits.reasoning == "field":
         listed = message.get("reasoning_content")
         given = listed if traits.interleaved == "list" and isinstance(listed, list) else reasoning
@@ -120,7 +120,7 @@ def _call(call: Mapping[str, Any], traits: Traits, shield: Shield, ids: _CallIds
         "type": "function",
         "function": {
             "name": shield.shield(name),
-            "arguments": shield.shield_data(arguments),
+            "arguments": shield.shield_arguments(arguments),
         },
     }
 
@@ -143,7 +143,7 @@ def _arguments(given: object, traits: Traits) -> object:
 
 def _tool_result(message: Mapping[str, object], traits: Traits, shield: Shield, ids: _CallIds) -> Message:
     given, name = str(message.get("tool_call_id", "")), str(message.get("name") or "")
-    content = _content(message, traits, shield)
+    content = _content(message.get("content"), traits, shield)
     call = ids.result(given, name)
     if not traits.tool_results or (call is None and not traits.lone_results):
         return {"role": "user", "content": content}
@@ -152,8 +152,7 @@ def _tool_result(message: Mapping[str, object], traits: Traits, shield: Shield, 
     return {**shaped, "name": shield.shield(name)} if name else shaped
 
 
-def _content(message: Mapping[str, object], traits: Traits, shield: Shield) -> object:
-    content = message.get("content")
+def _content(content: object, traits: Traits, shield: Shield) -> object:
     if content is None:
         content = ""
     if isinstance(content, str):

@@ -8,8 +8,9 @@ difference, tokens wholly inside the common text are taken and the rest is encod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from xxhash import xxh3_128
 
@@ -49,18 +50,19 @@ def assemble(prompt: MarkedPrompt, memory: TurnMemory, scope: bytes) -> bytes:
     out: list[bytes] = []
     hashed = xxh3_128(scope)
     at = fresh = found = 0
-    for place, tail in _openings(prompt.parts, memory):
+    tails = {control: sorted(tails, key=len, reverse=True) for control, tails in memory.openings.items()}
+    encoded = {tail: prompt.encode(tail) if tail else b"" for tail in chain.from_iterable(tails.values())}
+    for place, tail in _openings(prompt.parts, tails):
         if place < at:
             continue  # inside the answer before: the model opened a message of its own
         out += prompt.ids[at:place]
         at = place
         hashed.update(b"".join(out[fresh:]))
         fresh = len(out)
-        opening = prompt.encode(tail) if tail else b""
         before = hashed.copy()
-        before.update(opening)
+        before.update(encoded[tail])
         if turn := memory.find(before.digest()):
-            out.append(opening)
+            out.append(encoded[tail])
             answer = _Answer(prompt, at, len(tail), turn, memory.table)
             at = answer.splice(out)
             memory.count(answer.outcome)
@@ -69,15 +71,13 @@ def assemble(prompt: MarkedPrompt, memory: TurnMemory, scope: bytes) -> bytes:
     return b"".join([*out, *prompt.ids[at:]])
 
 
-def _openings(parts: Sequence[str], memory: TurnMemory) -> Iterator[tuple[int, str]]:
-    """Parts in which an answer may begin, with the text that comes before it."""
-    openings = memory.openings
-    for place, control in enumerate(parts[1::2]):
-        if control in openings:
-            at = 2 * place + 2
-            tails = [tail for tail in openings[control] if parts[at].startswith(tail)]
-            if tails:
-                yield at, max(tails, key=len)
+def _openings(parts: Sequence[str], tails: Mapping[str, Sequence[str]]) -> Iterator[tuple[int, str]]:
+    """Parts in which an answer may begin, with the longest of the texts that may come before it."""
+    for at, control in enumerate(parts[1::2]):
+        for tail in tails.get(control, ()):
+            if parts[2 * at + 2].startswith(tail):
+                yield 2 * at + 2, tail
+                break
 
 
 class _Answer:
@@ -107,24 +107,23 @@ class _Answer:
                 return place  # the answer ended with a control token: what follows is the template's
             else:
                 marked = self._parts[place][self._skip if n == 0 else 0 :]
-                if marked == text or self._is_same(marked, text):
+                rendered = marked if marked == text else self._prompt.clean(marked)
+                if rendered == text or self._is_same(rendered, text):
                     out.append(ids)
                     continue
-                self._splice_start(out, marked, ids, place)
+                self._splice_start(out, rendered, ids, place)
                 return place + 1
         return self._at + last + 1
 
-    def _is_same(self, marked: str, text: str) -> bool:
+    def _is_same(self, rendered: str, text: str) -> bool:
         """Whether a part says what was generated, JSON of calls spelled anyhow; sets the outcome if not."""
-        rendered = self._prompt.clean(marked)
-        if rendered == text or same_but_spelling(rendered, text, self._prompt.calls):
+        if same_but_spelling(rendered, text, self._prompt.calls):
             return True
         self.outcome = "arguments" if self._prompt.calls and "{" in text[: common_length(rendered, text)] else "text"
         return False
 
-    def _splice_start(self, out: list[bytes], marked: str, ids: bytes, place: int) -> None:
+    def _splice_start(self, out: list[bytes], rendered: str, ids: bytes, place: int) -> None:
         """The tokens wholly inside what is rendered, then the rest of the part encoded."""
-        rendered = self._prompt.clean(marked)
         kept = ids[: _tokens_inside(ids, rendered.encode("utf-8", "surrogatepass"), self._table) * TOKEN_BYTES]
         if not kept and place == self._at:  # nothing was taken: the part as if nothing had been remembered
             self.outcome = self.outcome if ids else "reasoning"

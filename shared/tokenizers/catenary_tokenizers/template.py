@@ -26,6 +26,7 @@ __all__ = ["Engine", "Jinja2Engine", "MiniJinjaEngine", "Unrendered", "to_json"]
 FUEL = 20_000_000  # steps, about a second; an agent's 200 messages take 20,000 to 270,000, by template
 _NAME = "chat_template"
 _OUT_OF_FUEL = "ran out of fuel"
+_write = json.JSONEncoder(ensure_ascii=False).encode
 _GENERATION = re.compile(r"(\{%[-+]?)\s*(end)?generation\s*([-+]?%\})")
 
 
@@ -77,13 +78,15 @@ def to_json(
     sort_keys: bool = False,
 ) -> str:
     """The `tojson` filter that chat templates are written for: plain `json.dumps`, nothing escaped for HTML."""
-    if type(value) is Constant and not (ensure_ascii or indent or separators or sort_keys):
-        try:
-            return value.json
-        except AttributeError:
-            value.json = json.dumps(value, ensure_ascii=False)
-            return value.json
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    if ensure_ascii or sort_keys or indent is not None or separators is not None:
+        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    if type(value) is not Constant:
+        return _write(value)
+    try:
+        return value.json
+    except AttributeError:
+        value.json = _write(value)
+        return value.json
 
 
 def _is_iterable(value: object) -> bool:

@@ -51,7 +51,9 @@ def test_a_turn_renders_in_chatml_with_hermes_calls(model: ModelTokenizer) -> No
 
 
 def test_thinking_switched_off_closes_it_in_the_prompt(model: ModelTokenizer) -> None:
-    assert model.render(TURN, enable_thinking=False).text.endswith("assistant\n<think>\n\n</think>\n\n")
+    rendered = model.render(TURN, enable_thinking=False)
+    assert rendered.end.endswith("assistant\n<think>\n\n</think>\n\n")
+    assert rendered.text.endswith(rendered.end)
 
 
 def test_a_prompt_is_a_prefix_of_the_next_ones(model: ModelTokenizer) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from catenary_tokenizers.probe import open_template
 from catenary_tokenizers.safety import Shield, longest_of
+from catenary_tokenizers.template import to_json
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,8 @@ PRIVATE = ["\ue000", "\ue001", "0", "1", "\\ue000", "\\ue001", "\\u", "e000", "\
 TEXTS = st.lists(st.one_of(st.sampled_from(PIECES), st.sampled_from(PRIVATE), st.text(max_size=5)), max_size=8).map(
     "".join
 )
+
+JSON = TEXTS | st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False)
 
 
 def holds_control(text: str) -> bool:
@@ -67,6 +70,20 @@ def test_keys_that_templates_look_up_are_left_alone() -> None:
 def test_argument_names_are_marked_at_any_depth() -> None:
     shielded: Any = SHIELD.shield_data({"a": [{"think": {"think": True}}]})
     assert "think" not in str(shielded)
+
+
+@given(st.recursive(JSON, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3)))
+def test_arguments_that_come_again_are_shielded_as_when_they_came_first(value: object) -> None:
+    arguments = {"path": value, "again": {"think": 1}}
+    for _ in range(2):
+        shielded = SHIELD.shield_arguments(json.loads(json.dumps(arguments)))
+        assert to_json(shielded) == to_json(SHIELD.shield_data(arguments))
+
+
+def test_the_same_arguments_are_shielded_once_unless_they_are_long() -> None:
+    short, long = {"path": "<think>"}, {"path": "<think>" * 200}
+    assert SHIELD.shield_arguments(short) is SHIELD.shield_arguments({**short})
+    assert SHIELD.shield_arguments(long) is not SHIELD.shield_arguments({**long})
 
 
 def test_marks_are_characters_that_the_template_does_not_use() -> None:

@@ -7,7 +7,7 @@ import pytest
 from catenary_tokenizers.chat import ChatTemplate
 from catenary_tokenizers.errors import PromptError, TemplateLimitError
 from catenary_tokenizers.probe import open_template
-from catenary_tokenizers.safety import Shield
+from catenary_tokenizers.safety import Constant, Shield
 from catenary_tokenizers.shape import shape_messages
 from catenary_tokenizers.template import Jinja2Engine, MiniJinjaEngine, to_json
 from catenary_tokenizers.traits import Traits
@@ -150,6 +150,7 @@ def test_a_date_is_asked_for_not_taken() -> None:
 def test_json_is_written_as_templates_expect() -> None:
     assert to_json({"b": "<ü>", "a": [1.0, None]}) == '{"b": "<ü>", "a": [1.0, null]}'
     assert to_json({"b": 1, "a": 2}, sort_keys=True, separators=(",", ":")) == '{"a":2,"b":1}'
+    assert to_json(Constant(a=1), indent=0) == to_json({"a": 1}, indent=0) == '{\n"a": 1\n}'
 
 
 def test_roles_that_must_alternate_are_merged() -> None:

@@ -74,12 +74,12 @@ class Encoded:
     """A conversation as ids.
 
     Attributes:
-        text: what the model reads.
+        end: of the text that the model reads.
         seen: what to compare the session's next prompt with.
         rendered_at: Unix seconds at which rendering was done.
     """
 
-    text: str
+    end: str
     ids: bytes
     seen: SeenPrompt
     rendered_at: float
@@ -113,7 +113,7 @@ async def prepare(model: ServedModel, request: TurnRequest, last: SeenPrompt | N
         known = (last.ids, last.hashes) if last is not None and last.chain == chain else (b"", b"")
         hashes = extend_hashes(*known, one.ids, model.card.block_size, salt=request.salt)
         seen = replace(one.seen, hashes=hashes, chain=chain)
-    thinking = thinking_of(one.text, model.thinking_markers)
+    thinking = thinking_of(one.end, model.thinking_markers)
     return Prompt(
         ids=one.ids,
         hashes=hashes,
@@ -151,7 +151,7 @@ async def encode(model: ServedModel, conversation: Conversation, scope: bytes = 
     rendered_at = time.time()
     await _warm(model, rendered)
     ids = model.tokenizer.encode_prompt(rendered, model.memory if scope else None, scope)
-    return Encoded(rendered.text, ids, seen_prompt(ids, messages, tools), rendered_at)
+    return Encoded(rendered.end, ids, seen_prompt(ids, messages, tools), rendered_at)
 
 
 async def _given(model: ServedModel, conversation: Conversation) -> Encoded:
