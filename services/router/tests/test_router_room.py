@@ -1,4 +1,4 @@
-"""Who has room, and when waiting for it is worth while."""
+"""Who has room."""
 
 from catenary_protocols.bus.messages import LiveTurn
 from catenary_protocols.ids import TurnKey
@@ -81,41 +81,3 @@ def test_what_two_prompts_share_is_found_to_a_sixteenth_and_never_more(common: i
     assert common - common / 16 - 1 <= held <= common
     running.release("first")
     assert running.held(marks_of(prompt((1, common)))) == 0
-
-
-# --- waiting for one's prefix ---------------------------------------------------------------------------------------
-
-
-def away_from_home(blocks: int) -> Stage:
-    """A session's worker is full, another is not."""
-    stage = two({"w0": prompt((1, blocks))})
-    stage.worker("w0", kv_used=990)
-    stage.place("t", prompt((1, blocks)))
-    return stage
-
-
-def test_a_turn_waits_for_room_where_its_prefix_is() -> None:
-    stage = away_from_home(600)
-    assert stage.where("t") == "queued"
-    stage.worker("w0", kv_used=200)
-    assert stage.where("t") == "w0"
-
-
-def test_it_does_not_wait_longer_than_computing_it_elsewhere_would_take() -> None:
-    stage = away_from_home(600)
-    stage.wait(600 * BLOCK / stage.weights.tokens_per_s)
-    assert stage.where("t") == "w1"
-
-
-def test_a_short_prefix_is_not_waited_for() -> None:
-    stage = away_from_home(600)
-    stage.place("other", prompt((2, 4)))
-    assert stage.where("other") == "w1"
-
-
-def test_a_policy_that_knows_nothing_of_prefixes_takes_what_has_room() -> None:
-    stage = Stage("least_loaded")
-    for name, used in (("w0", 990), ("w1", 0)):
-        stage.worker(name, kv_total=1000, running=1, kv_used=used)
-    stage.held["w0"] = set(prompt((1, 600)))
-    assert stage.placed("t", prompt((1, 600))) == "w1"

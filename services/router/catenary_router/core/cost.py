@@ -24,14 +24,12 @@ class Weights:
         harm: milliseconds of others' waiting against milliseconds of ours.
         decode: of a decode step, for each turn that is there already.
         crowding: of our own prefill, when as many sessions live there as its cache can hold.
-        patience: milliseconds that a turn waits for room where its prefix is against those of computing it elsewhere.
         tokens_per_s, decode_ms: for workers that have not reported.
     """
 
     harm: float = 1.0
     decode: float = 0.1
     crowding: float = 2.0
-    patience: float = 0.5
     tokens_per_s: float = 30_000.0
     decode_ms: float = 10.0
 

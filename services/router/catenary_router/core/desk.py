@@ -123,8 +123,8 @@ class Desk:
         if turn.turn_id in self.queue:
             return self.pump(now)
         if not len(self.queue):
-            roomy, full = self._room.look(entry, now)
-            if roomy and not self._waits(entry, roomy, full, now):
+            roomy = self._room.look(entry, now)
+            if roomy:
                 return Outcome([self._place(entry, roomy, now)])
         return self._enqueue(entry, now)
 
@@ -173,14 +173,14 @@ class Desk:
             entry = self._entries[turn_id]
             if entry.pool in full or entry.asking:
                 continue
-            roomy, occupied = self._room.look(entry, now)
+            roomy = self._room.look(entry, now)
             if not roomy:
                 if not entry.place.not_on:
                     full.add(entry.pool)
             elif entry.place.hashes and now - entry.overlap_at > OVERLAP_STALE_S:
                 entry.asking = True
                 outcome.ask.append(entry)
-            elif not self._waits(entry, roomy, occupied, now):
+            else:
                 outcome.answers.append(self._place(entry, roomy, now))
         return outcome
 
@@ -241,9 +241,6 @@ class Desk:
     def _abandoned(self, model: str, card: str, now: float) -> bool:
         """No worker with this model and card takes turns, and none has of late."""
         return now - self.fleet.seen_at(model, card) > RETURN_S
-
-    def _waits(self, entry: Entry, roomy: Sequence[Seen], full: Sequence[Seen], now: float) -> bool:
-        return self._policy.waits and self._room.worth_waiting(entry, roomy, full, now)
 
     def _place(self, entry: Entry, candidates: Sequence[Seen], now: float) -> Decided:
         place = entry.place

@@ -26,7 +26,6 @@ class Policy:
 
     Attributes:
         name: as settings and metrics have it.
-        waits: a turn waits a while for room where its prefix is, rather than go where there is room.
         tie, tie_share: prices this much, or this share of the lowest, above the lowest count as equal to it.
     """
 
@@ -34,7 +33,6 @@ class Policy:
     price: Price
     tie: float = 0.0
     tie_share: float = 0.0
-    waits: bool = False
 
 
 PolicyFactory = Callable[[Weights, random.Random], Policy]
@@ -106,7 +104,7 @@ def kv(weights: Weights, _: random.Random) -> Policy:
         told = as_told(weights, candidates)
         return [ours * first_token + harm for first_token, harm in (cost(seen, told) for seen in candidates)]
 
-    return Policy("kv", price, tie=0.5, tie_share=0.02, waits=True)
+    return Policy("kv", price, tie=0.5, tie_share=0.02)
 
 
 def kv_dynamo(_: Weights, rng: random.Random) -> Policy:

@@ -1,17 +1,15 @@
 """Which workers have room for a turn, and how each of them looks to it.
 
 The rule: room is a free slot, KV space, and prefill that will be through soon. A turn that finds most of its prompt on
-a worker does not mind the prefill queued there: what it waits for is its own prefix, or it adds next to nothing. One
-whose prefix is on a worker without room waits for that for a part of the time that computing it elsewhere would take.
+a worker does not mind the prefill queued there: what it waits for is its own prefix, or it adds next to nothing.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from catenary_protocols.bus.messages import PlaceTurn
 from catenary_protocols.conversation import Within
 
-from catenary_router.core.cost import Seen, Weights, backlog_s, ms_per_token
+from catenary_router.core.cost import Seen, Weights, backlog_s
 from catenary_router.core.fleet import Fleet, Worker
 from catenary_router.core.homes import Homes
 from catenary_router.core.marks import Mark, marks_of
@@ -50,7 +48,6 @@ class Entry:
         overlap_at: when that was so; 0: not asked yet.
         asking: an overlap query is out.
         told_at: when it was last told its position.
-        patient_since: when it could first have gone somewhere; 0: not yet.
     """
 
     place: PlaceTurn
@@ -61,7 +58,6 @@ class Entry:
     overlap_at: float = 0.0
     asking: bool = False
     told_at: float = 0.0
-    patient_since: float = 0.0
     _marks: list[Mark] = field(default_factory=list)
     _blocks: int = 0
 
@@ -104,14 +100,14 @@ class Room:
         self._weights = weights
         self._limits = limits
 
-    def look(self, entry: Entry, now: float) -> tuple[list[Seen], list[Seen]]:
-        """The workers as this turn sees them: those that have room, and the others."""
+    def look(self, entry: Entry, now: float) -> list[Seen]:
+        """The workers that have room, as this turn sees them."""
         place, hashes = entry.place, entry.hashes
         serving = self._fleet.serving(place)
         turns = [worker.turns for worker in serving]
         mean = sum(turns) / max(1, len(turns))
         popular, price = self._popular.shared(entry.marks, now)
-        found: tuple[list[Seen], list[Seen]] = ([], [])
+        roomy: list[Seen] = []
         for worker, there in zip(serving, turns, strict=True):
             worker.work(now)
             held = min(entry.overlap.get(worker.name, 0), len(hashes))
@@ -128,17 +124,9 @@ class Room:
                 self._homes.tokens(worker.name),
                 mean,
             )
-            found[not self._has_room(seen, entry)].append(seen)
-        return found
-
-    def worth_waiting(self, entry: Entry, roomy: Sequence[Seen], full: Sequence[Seen], now: float) -> bool:
-        """Whether a full worker would save this turn more prefill than it has waited for it, with room elsewhere."""
-        if not full:
-            return False
-        entry.patient_since = entry.patient_since or now
-        least = min(seen.new_tokens for seen in roomy)
-        saved_ms = max((least - seen.new_tokens) * ms_per_token(seen.worker, self._weights) for seen in full)
-        return (now - entry.patient_since) * 1000.0 < saved_ms * self._weights.patience
+            if self._has_room(seen, entry):
+                roomy.append(seen)
+        return roomy
 
     def _has_room(self, seen: Seen, entry: Entry) -> bool:
         """A free slot, KV space, and no long wait; but who finds most of its prompt there waits for that prefill."""
