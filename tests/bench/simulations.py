@@ -1,7 +1,7 @@
 """`make simulations`: docs/simulations anew, each generated workload under each policy, over five seeds.
 
 What is written is measured: medians over the seeds, in how many of them ours was first, and by how much it was or was
-not. Takes a quarter of an hour of two cores.
+not. Takes some five minutes of one core.
 """
 
 import os
@@ -34,15 +34,14 @@ Run = tuple[str, str, int]
 """Workload, policy, seed."""
 
 
-def main(names: Sequence[str]) -> int:
-    """Write the page and the pictures; only some workloads when they are named."""
-    chosen = [name for name in WORKLOADS if not names or name in names]
-    runs: list[Run] = [(name, policy, seed) for name in chosen for policy in COMPARED for seed in SEEDS]
+def main() -> int:
+    """Write the page and the pictures."""
+    runs: list[Run] = [(name, policy, seed) for name in WORKLOADS for policy in COMPARED for seed in SEEDS]
     with Pool(os.cpu_count()) as pool:
         asked = dict(zip(runs, pool.imap(_play, runs), strict=True))
     FOLDER.mkdir(exist_ok=True)
-    sections = [_section(name, asked) for name in chosen]
-    page = "\n".join((HEAD, _firsts(chosen, asked), *sections))
+    sections = [_section(name, asked) for name in WORKLOADS]
+    page = "\n".join((HEAD, _firsts(asked), "", *sections))
     (FOLDER / "README.md").write_text(page)
     return 0
 
@@ -52,11 +51,11 @@ def _play(run: Run) -> list[Asked]:
     return play(generate(workload, sessions=None, seed=seed), Shape(workers=WORKERS, policy=policy), seed)
 
 
-def _firsts(names: Sequence[str], asked: dict[Run, list[Asked]]) -> str:
+def _firsts(asked: dict[Run, list[Asked]]) -> str:
     """One line for each workload: where ours is first, and how far from the best other."""
     header = [cell for figure in JUDGED.values() for cell in (f"{figure}: first in", "beside the best other")]
     rows = []
-    for name in names:
+    for name in WORKLOADS:
         row = [f"[{name}](#{name})"]
         by_policy = {policy: [summarise(asked[name, policy, seed], WORKERS) for seed in SEEDS] for policy in COMPARED}
         for figure in JUDGED:
@@ -90,4 +89,4 @@ def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -147,7 +147,7 @@ WORKLOADS: Mapping[str, Workload] = {
     "agents": Workload("agents with tool pauses and sub-agents, coming at random", 200, agents),
     "fork": Workload("sub-agents of one 32K prefix that come at once", 8, fork),
     "hot_prompt": Workload("short sessions with one 8K system prompt", 800, hot_prompt),
-    "flood": Workload("one session asks for four times as much as all others together", 24, flood),
+    "flood": Workload("one session asks for four times as much as all others together", 12, flood),
 }
 
 
