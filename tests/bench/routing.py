@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 import random
+import shutil
 import statistics
 import tempfile
 import time
@@ -150,17 +151,18 @@ def _tool(texts: Texts, name: str) -> dict[str, Any]:
 
 
 def measure() -> dict[str, Any]:
-    """By workload and policy."""
-    path = fetch.qwen()
-    texts = Texts(load(path))
-    return {
-        "load_before": os.getloadavg()[0],
-        **{
-            name: {policy: _of_policy(path, texts, workload, policy) for policy in POLICIES}
-            for name, workload in WORKLOADS.items()
-        },
-        "load_after": os.getloadavg()[0],
-    }
+    """By workload and policy; of a copy of the model, which tests that run meanwhile write anew."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = shutil.copytree(fetch.qwen(), Path(folder) / MODEL)
+        texts = Texts(load(path))
+        return {
+            "load_before": os.getloadavg()[0],
+            **{
+                name: {policy: _of_policy(path, texts, workload, policy) for policy in POLICIES}
+                for name, workload in WORKLOADS.items()
+            },
+            "load_after": os.getloadavg()[0],
+        }
 
 
 def _of_policy(path: Path, texts: Texts, workload: Workload, policy: str) -> dict[str, Any]:
