@@ -271,3 +271,29 @@ def test_a_prompt_no_cache_can_hold_is_refused_at_once() -> None:
     answer = stage.place("t", prompt((1, 10)))
     assert isinstance(answer, Refused)
     assert answer.error.code == "context_length_exceeded"
+
+
+def test_where_some_prefill_and_some_decode_a_placement_names_both() -> None:
+    stage = Stage()
+    stage.worker("d0", halves=("decode", "whole"), running=5)
+    stage.worker("d1", halves=("decode", "whole"))
+    alone = stage.place("alone", prompt((1, 4)))
+    assert isinstance(alone, Placement)
+    assert (alone.worker, alone.decode) == ("d1", ""), "one that decodes does all of it where nobody prefills"
+    stage.worker("p0", halves=("prefill",))
+    both = stage.place("split", prompt((1, 4)))
+    assert isinstance(both, Placement)
+    assert (both.worker, both.decode, both.decode_incarnation) == ("p0", "d1", 1)
+    stage.dies("p0")
+    assert stage.placed("again", prompt((1, 4))) in {"d0", "d1"}
+
+
+def test_who_only_prefills_gets_nothing_where_nobody_decodes() -> None:
+    stage = fleet("w0")
+    stage.worker("p0", halves=("prefill",))
+    stage.worker("w0", running=9)
+    assert stage.placed("t", prompt((1, 4))) == "w0"
+    alone = Stage()
+    alone.worker("p0", halves=("prefill",))
+    alone.place("t", prompt((1, 4)))
+    assert alone.where("t") == "model_not_ready"

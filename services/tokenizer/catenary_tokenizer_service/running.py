@@ -93,6 +93,8 @@ class Runner:
             guide=turn.prompt.guide,
             deadline=request.deadline,
             retention=turn.retention,
+            half=turn.half,
+            handoff=turn.handoff,
         )
         self._close(turn)
         order = _Order(turn.key, self._bus.subjects.to("do", worker=turn.worker), encode(message))

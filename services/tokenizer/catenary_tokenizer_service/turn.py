@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Literal
 
 import msgspec
 from catenary_protocols.bus.messages import Placement, Retention, TurnRequest
@@ -35,6 +36,7 @@ class Turn:
         frontend: who gets the events now.
         card, prompt, stream: set once prepared; the card is its model's content hash.
         retention: what its worker is told with it.
+        handoff: with which the decode half begins, once another worker has computed the prompt.
         worker: where it runs; not_on: workers that failed it.
         placing_since, running_since, ended_at: loop times.
         open_calls: keys of `mesh` calls without a result yet, with their tools.
@@ -59,6 +61,7 @@ class Turn:
     worker: str = ""
     worker_incarnation: int = 0
     placement: Placement | None = None
+    handoff: bytes = b""
     not_on: tuple[str, ...] = ()
     moves: int = 0
     accepted: bool = False
@@ -100,6 +103,21 @@ class Turn:
             reasoning_tokens=self.stream.reasoning_tokens if self.stream else 0,
         )
 
+    @property
+    def half(self) -> Literal["whole", "prefill", "decode"]:
+        """What of it the current attempt does."""
+        if self.handoff:
+            return "decode"
+        return "prefill" if self.placement is not None and self.placement.decode else "whole"
+
+    def hand_over(self, placement: Placement, handoff: bytes) -> None:
+        """Its prompt is computed: the decode half is the next attempt."""
+        self.generated.attempt += 1
+        self.handoff = handoff
+        self.worker, self.worker_incarnation = placement.decode, placement.decode_incarnation
+        self.admitted = False
+        self.watch = Watch()
+
     def next_attempt(self, failed_on: str) -> None:
         """It goes on elsewhere: with the same tokens, under a new attempt."""
         self.moves += 1
@@ -107,6 +125,7 @@ class Turn:
         if failed_on:
             self.not_on = (*self.not_on, failed_on)[-4:]
         self.worker = ""
+        self.handoff = b""
         self.admitted = False
         self.watch = Watch()
         self.phase = Phase.PLACING

@@ -234,6 +234,9 @@ class Turns:
         if item.finish == "error":
             self._broke(turn, item, events)
             return
+        if item.finish == "handoff":
+            self._hand_over(turn, item, events)
+            return
         visible = fresh[:-TOKEN_BYTES] if item.stop_token and fresh else fresh
         if visible:
             events += stream.push(visible, item.logprobs[-(len(fresh) // TOKEN_BYTES) :] if item.logprobs else ())
@@ -253,6 +256,14 @@ class Turns:
                     self.calls.publish(turn, event)
             elif isinstance(event, Malformed):
                 MALFORMED.labels(format=self._format(turn)).inc()
+
+    def _hand_over(self, turn: Turn, item: TurnTokens, events: list[TurnEvent]) -> None:
+        """Its prompt is computed; another worker goes on."""
+        if events:
+            self._emit(turn, events)
+        if turn.placement is not None:
+            turn.hand_over(turn.placement, item.handoff)
+            self.runner.run(turn, self._models)
 
     def _broke(self, turn: Turn, item: TurnTokens, events: list[TurnEvent]) -> None:
         if events:

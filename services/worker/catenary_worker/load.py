@@ -91,5 +91,6 @@ class Load:
             turns=self._turns.live(),
             ended=self._turns.ended(),
             tags=self._settings.tags,
+            halves=tuple(sorted(info.halves)) if info else (),
             sent_at=time.time(),
         )

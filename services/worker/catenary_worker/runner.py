@@ -23,7 +23,7 @@ from catenary_runtime.presence import Presence
 from opentelemetry.context import Context
 
 from catenary_worker import metrics
-from catenary_worker.core.admission import check_names, engine_turn
+from catenary_worker.core.admission import WHOLE, check_names, engine_turn
 from catenary_worker.core.relay import relay
 from catenary_worker.core.turns import ID_BYTES, Turn, Turns
 from catenary_worker.engines.base import Engine, Retaining, Retention, Step
@@ -42,12 +42,14 @@ class Runner:
 
     Attributes:
         engine, card: None and empty until the model is served.
+        halves: what of a turn the engine takes.
         draining: no new turns.
     """
 
     def __init__(self, bus: Bus, presence: Presence, turns: Turns, links: LinkSender) -> None:
         self.engine: Engine | None = None
         self.card: ModelCard | None = None
+        self.halves = WHOLE
         self.draining = False
         self.turns = turns
         self._bus = bus
@@ -93,7 +95,7 @@ class Runner:
             return NOT_READY
         if self.draining:
             return DRAINING
-        self.engine.submit(engine_turn(run, model=self.card.model, card=self.card.card))
+        self.engine.submit(engine_turn(run, model=self.card.model, card=self.card.card, halves=self.halves))
         turn_id, attempt = run.turn.turn_id, run.turn.attempt
         base = len(run.generated) // ID_BYTES
         self.turns.add(Turn(turn_id, attempt, run.tokenizer, run.tokenizer_incarnation, base, admitted_at=now))

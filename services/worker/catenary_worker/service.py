@@ -109,7 +109,7 @@ class WorkerService(Service[WorkerSettings]):
         kv = KvPublisher(self.bus, self.journal)
         await self.bus.subscribe(self.subjects.to("snapshot", worker=self.instance), kv.on_query)
         self.load.info, self.load.journal = info, self.journal
-        self.runner.engine, self.runner.card = engine, card
+        self.runner.engine, self.runner.card, self.runner.halves = engine, card, info.halves
         self.phase["model"] = "ready"
         self.presence.beat_soon()
         log.info("model.ready", model=card.model, card=card.card, engine=settings.engine, context=card.context)

@@ -248,12 +248,16 @@ class Desk:
         choice = choose(place, candidates, self._policy, last)
         decision = self.history.note(place, choice, self._policy.name, self._weights, now=now, since=entry.since)
         self._count(entry, choice.seen, now)
+        prefills = "prefill" in choice.seen.worker.beat.halves
+        decoding = self.fleet.decoding(place) if prefills else None
         placement = Placement(
             turn=place.turn,
             router=self.router,
             router_incarnation=self.incarnation,
             worker=choice.seen.worker.name,
             worker_incarnation=choice.seen.worker.incarnation,
+            decode=decoding.name if decoding else "",
+            decode_incarnation=decoding.incarnation if decoding else 0,
             overlap=choice.seen.overlap,
             policy=self._policy.name,
             candidates=choice.candidates,

@@ -152,7 +152,7 @@ class Fleet:
         if worker is None or beat.incarnation > worker.incarnation:
             worker = self.workers[beat.worker] = Worker(beat.worker, beat.incarnation, beat)
         worker.heard(beat, now)
-        if beat.ready and not beat.draining:
+        if beat.ready and not beat.draining and beat.halves != ("prefill",):
             self._seen[beat.model, beat.card] = now
 
     def gone(self, name: str, incarnation: int) -> None:
@@ -167,7 +167,21 @@ class Fleet:
             worker.release(turn_id)
 
     def serving(self, turn: PlaceTurn) -> list[Worker]:
-        """Workers that may run this turn and take any; those to avoid only if there is no other."""
+        """Workers that may begin this turn and take any; those to avoid only if there is no other.
+
+        Where some prefill and some decode, it begins with those that prefill, or where a worker does all of it.
+        """
+        ready = self._ready(turn)
+        split = {"prefill", "decode"} <= {half for worker in ready for half in worker.beat.halves}
+        first = [worker for worker in ready if split and "decode" not in worker.beat.halves]
+        return first or [worker for worker in ready if "whole" in worker.beat.halves]
+
+    def decoding(self, turn: PlaceTurn) -> Worker | None:
+        """The worker with the most room that goes on after another's prefill."""
+        able = [worker for worker in self._ready(turn) if "decode" in worker.beat.halves]
+        return min(able, key=lambda worker: (worker.turns / worker.slots, worker.name), default=None)
+
+    def _ready(self, turn: PlaceTurn) -> list[Worker]:
         ready = [
             worker
             for worker in self._with_card(turn)

@@ -10,10 +10,11 @@ from catenary_protocols.conversation import Hints
 from catenary_protocols.errors import CapacityError, RequestError
 
 from catenary_worker.core.turns import ID_BYTES
-from catenary_worker.engines.base import EngineTurn, Penalties, Retention
+from catenary_worker.engines.base import EngineTurn, Half, Penalties, Retention
 
 STRICT_STEP = 1 << 20
 """Strict priorities sort before ordinary ones: one step is more than any ordinary priority."""
+WHOLE: frozenset[Half] = frozenset({"whole"})
 
 
 def check_names(run: RunTurn) -> None:
@@ -24,12 +25,16 @@ def check_names(run: RunTurn) -> None:
         raise RequestError("tokenizer is empty: nobody could get the tokens", code="invalid_value", field="tokenizer")
 
 
-def engine_turn(run: RunTurn, *, model: str, card: str) -> EngineTurn:
+def engine_turn(run: RunTurn, *, model: str, card: str, halves: frozenset[Half] = WHOLE) -> EngineTurn:
     """Raises `RequestError` for what can never run here, `CapacityError` for another version of the model."""
     if run.model != model:
         raise RequestError(f"this worker serves {model}, not {run.model}", code="model_not_found", field="model")
     if run.card != card:
         raise CapacityError(f"this worker has another version of {model}", code="no_worker")
+    if run.half not in halves:
+        raise RequestError(f"this worker does not do the {run.half} half of a turn", code="unsupported", field="half")
+    if bool(run.handoff) != (run.half == "decode"):
+        raise RequestError("the decode half, and no other, has a handoff", code="invalid_value", field="handoff")
     sampling = run.sampling
     options: dict[str, object] = {}
     if run.guide:
@@ -40,6 +45,8 @@ def engine_turn(run: RunTurn, *, model: str, card: str) -> EngineTurn:
         ):
             raise RequestError("each image has its place in the prompt", code="invalid_value", field="image_at")
         options["images"], options["image_at"] = run.images, run.image_at
+    if run.lora:
+        options["lora"] = run.lora
     if sampling.logprobs is not None:
         options["logprobs"] = sampling.logprobs
     return EngineTurn(
@@ -63,6 +70,8 @@ def engine_turn(run: RunTurn, *, model: str, card: str) -> EngineTurn:
         retention=Retention(run.retention.priority, run.retention.seconds),
         session=run.session,
         deadline=run.deadline,
+        half=run.half,
+        handoff=run.handoff,
         options=options,
     )
 

@@ -76,6 +76,7 @@ def _turning_point(delta: Delta, turn: Turn, packed: bytes, now: float, out: Rel
         out.prefilled.append(turn)
     if delta.finish is not None:
         turn.finish, turn.stop_token, turn.error = delta.finish, delta.stop_token, delta.error
+        turn.handoff = delta.handoff
         if delta.finish == "error" and delta.error is None:
             turn.error = UNEXPLAINED
         out.ended.append(turn)
@@ -91,4 +92,5 @@ def _turning_point(delta: Delta, turn: Turn, packed: bytes, now: float, out: Rel
         stop_token=turn.stop_token,
         error=turn.error,
         logprobs=delta.logprobs,
+        handoff=turn.handoff,
     )

@@ -36,6 +36,7 @@ class Turn:
         base: tokens generated before this attempt; offsets count from the original prompt.
         ids: what this attempt generated (u32 LE).
         logprobs: of each of these, for a turn that asked; else empty.
+        handoff: what a prefill half ended with.
         cached: prompt tokens the engine reused; None until it started.
         finish: "" while it runs.
         held_since: its owner must say whether it goes on; tokens are kept and not sent. 0: they are sent.
@@ -55,6 +56,7 @@ class Turn:
     prefill_s: float = 0.0
     finish: Literal["", Finish] = ""
     stop_token: bool = False
+    handoff: bytes = b""
     error: ErrorInfo | None = None
     ended_at: float = 0.0
     held_since: float = 0.0
@@ -74,7 +76,7 @@ class Turn:
     def size(self) -> int:
         """About how many bytes it keeps."""
         told = sum(1 + len(one.top) for one in self.logprobs if one is not None)
-        return len(self.ids) + TURN_BYTES + LOGPROB_BYTES * told
+        return len(self.ids) + len(self.handoff) + TURN_BYTES + LOGPROB_BYTES * told
 
     def tokens_from(self, offset: int) -> TurnTokens:
         """All there is from an offset on, and the end if it came."""
@@ -91,6 +93,7 @@ class Turn:
             stop_token=self.stop_token,
             error=self.error,
             logprobs=tuple(self.logprobs[start - self.base :]),
+            handoff=self.handoff,
         )
 
 

@@ -14,6 +14,8 @@ text and no tools. Rules every engine keeps (`engines.contract.EngineContract` c
 - The first delta of an attempt that came to run, and no other, carries `started`; at least the last prompt token is
   computed, so `cached_tokens` is less than the prompt's length.
 - A stop token that ended a turn is the last of its tokens, with `stop_token` set.
+- The `prefill` half of a turn tells no token; it ends with finish "handoff" and a `handoff`, with which an engine that
+  does the `decode` half goes on as if it had computed the prompt itself. Engines are asked for halves they list alone.
 - KV events are in order and complete (`exact`), or derived by the adapter (`mirror`), or absent (`none`). A block is
   named by the engine's own hash; events of an engine whose `hashes` are `sequence` name it by the mesh's sequence hash.
 """
@@ -33,7 +35,8 @@ from catenary_protocols.ids import TurnKey
 GROUP = "catenary.engines"
 """Entry-point group: name → `EngineFactory`."""
 
-Finish = Literal["stop", "length", "cancelled", "error"]
+Finish = Literal["stop", "length", "cancelled", "error", "handoff"]
+Half = Literal["whole", "prefill", "decode"]
 
 
 def no_ids() -> "array[int]":
@@ -77,6 +80,7 @@ class EngineInfo:
         features: what it can do of: cancel, guide, images, logprobs, lora, priority, retention, salt.
         events: how far its KV events can be believed.
         ranks: KV caches that number their events apart.
+        halves: what of a turn it takes.
         hashes: whether its KV events name blocks by the mesh's sequence hash or by a hash of its own.
     """
 
@@ -89,6 +93,7 @@ class EngineInfo:
     events: Literal["exact", "mirror", "none"]
     ranks: int = 1
     hashes: Literal["sequence", "own"] = "own"
+    halves: frozenset[Half] = frozenset({"whole"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +133,8 @@ class EngineTurn:
         salt: keeps KV caches apart; part of every block hash.
         session: conversation it belongs to, by which `Retaining` engines know its blocks; "": none.
         deadline: Unix time after which the turn is cancelled; 0: none.
+        half: what of it is to be done here.
+        handoff: for the decode half, what the prefill half ended with.
         options: what only some engines can use: `json_schema`, `structural_tag`, `tool_choice`, `parallel_calls`,
             `images` and `image_at` (where their marks are in the prompt), `logprobs` (how many alternatives of each
             token are told), `lora`.
@@ -153,6 +160,8 @@ class EngineTurn:
     retention: Retention = Retention()
     session: str = ""
     deadline: float = 0.0
+    half: Half = "whole"
+    handoff: bytes = b""
     options: Mapping[str, object] = field(default_factory=dict)
 
     @property
@@ -177,6 +186,7 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
         error: why, for finish "error" (`engine_failed`) and for "cancelled" by the deadline (`deadline_exceeded`).
         stop_token: the last of `tokens` ended the turn.
         logprobs: of each of `tokens`, None where the engine does not know; empty for a turn that does not ask.
+        handoff: for finish "handoff", what the decode half needs; only engines of one kind understand it.
     """
 
     turn_id: str
@@ -188,6 +198,7 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
     error: ErrorInfo | None = None
     stop_token: bool = False
     logprobs: tuple[TokenLogprob | None, ...] = ()
+    handoff: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,4 +72,5 @@ def _joined(first: Delta, second: Delta) -> Delta:
         second.error,
         second.stop_token,
         first.logprobs + second.logprobs,
+        second.handoff,
     )

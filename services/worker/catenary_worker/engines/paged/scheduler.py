@@ -139,6 +139,8 @@ class Scheduler:
         taken = pool.take(missing)
         assert taken is not None  # noqa: S101 - `left` counted them
         sequence.restart(found + taken, len(found))
+        if sequence.turn.half == "decode" and not sequence.admitted:
+            sequence.computed = len(sequence.ids) - 1  # fetched, not computed
         sequence.running = True
         insort(self.running, sequence)
         return sequence

@@ -3,17 +3,19 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 
 from catenary_protocols.errors import CapacityError, RequestError
 from catenary_protocols.ids import TurnKey
 from catenary_tokenizers import ModelTokenizer
 
-from catenary_worker.engines.base import EngineInfo, EngineTurn, Retention, Step
+from catenary_worker.engines.base import Delta, EngineInfo, EngineTurn, Retention, Step
 from catenary_worker.engines.paged import PagedCore, Sequence
 from catenary_worker.engines.sim.clock import Pace
 from catenary_worker.engines.sim.codec import Codec, spelled
 from catenary_worker.engines.sim.constraints import read_constraint
 from catenary_worker.engines.sim.executor import TimedExecutor
+from catenary_worker.engines.sim.halves import HALVES, check_handle, handed_over
 from catenary_worker.engines.sim.likely import Likely
 from catenary_worker.engines.sim.phrases import Dice
 from catenary_worker.engines.sim.record import Record, TurnRecord
@@ -38,6 +40,7 @@ class SimEngine:
         executor = TimedExecutor(settings.timing, self._cast, Likely(sorted(tokenizer.table.texts)))
         self._core = PagedCore(settings.limits(context), executor, eos=tokenizer.eos_ids)
         self._records: dict[TurnKey, TurnRecord] = {}
+        self._prefills: dict[TurnKey, EngineTurn] = {}
         self._pace = Pace(settings.time_scale)
         self._draining = self._stopped = False
         self._wake = asyncio.Event()
@@ -56,14 +59,20 @@ class SimEngine:
             features=_FEATURES | {"images"} if self._codec.sees_images else _FEATURES,
             events="exact",
             hashes="sequence",
+            halves=HALVES[self.settings.role],
         )
 
     def submit(self, run: EngineTurn) -> None:
         """See `Engine`."""
         if self._draining or self._stopped:
             raise CapacityError("the worker takes no new turns", code="draining", retry_after=1.0)
+        check_handle(run)
         read_constraint(run.options)
-        self._core.submit(run, time.time())
+        if run.half == "prefill":
+            self._core.submit(replace(run, max_tokens=0), time.time())
+            self._prefills[run.key] = run
+        else:
+            self._core.submit(run, time.time())
         self._idle.clear()
         self._wake.set()
 
@@ -91,7 +100,7 @@ class SimEngine:
             await self._pace.take(seconds)
             if self.settings.scripts:
                 self._count(step)
-            yield step
+            yield self._handing_over(step) if self._prefills else step
 
     async def drain(self, deadline: float) -> None:
         """See `Engine`."""
@@ -141,6 +150,17 @@ class SimEngine:
                 return recite(*found, self._codec, end)
         steps = self._speaker.speak(turn, parts, Dice(turn.prompt, turn.seed), end)
         return Speech(steps, finite=end is None)
+
+    def _handing_over(self, step: Step) -> Step:
+        """Prefill halves end in a handle, those that were cancelled or failed do not."""
+
+        def ended(delta: Delta) -> Delta:
+            if delta.finish is None:
+                return delta
+            turn = self._prefills.pop(TurnKey(turn_id=delta.turn_id, attempt=delta.attempt), None)
+            return delta if turn is None or delta.finish != "length" else handed_over(delta, turn)
+
+        return Step([ended(delta) for delta in step.deltas], step.kv, step.load)
 
     def _count(self, step: Step) -> None:
         for delta in step.deltas:

@@ -1,7 +1,7 @@
 """The simulator's own settings: `sim = { … }` of a model in `catenary.toml`."""
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from catenary_protocols.errors import RequestError
@@ -22,6 +22,7 @@ class SimSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         blocks, block_size, max_batch, max_batched_tokens, max_waiting, watermark: see `Limits`.
         jitter: relative spread of step times.
         seed: of the jitter.
+        role: `full`, or one half of a split engine: `prefill` computes prompts, `decode` goes on from them.
         scripts: whether tests may tell it what to say; it then also remembers what it was asked.
     """
 
@@ -35,6 +36,7 @@ class SimSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     watermark: _Share = 0.01
     jitter: _Share = 0.0
     seed: int = 0
+    role: Literal["full", "prefill", "decode"] = "full"
     scripts: bool = False
 
     @classmethod

@@ -19,6 +19,7 @@ from catenary_worker.engines.steps import Steps
 from catenary_worker.engines.trtllm.admission import Admission
 from catenary_worker.engines.trtllm.api import Api, load_api
 from catenary_worker.engines.trtllm.boundary import TurnError, foreign, in_thread
+from catenary_worker.engines.trtllm.halves import HALVES
 from catenary_worker.engines.trtllm.kv_events import KvTranslator
 from catenary_worker.engines.trtllm.launch import allow_mpi, llm_arguments
 from catenary_worker.engines.trtllm.polling import Activity, Source, poll
@@ -103,6 +104,7 @@ class TrtEngine:
             features=self._writer.features,
             events="exact" if facts.tells_events else "none",
             ranks=settings.ranks,
+            halves=HALVES[settings.role],
         )
 
     async def drain(self, deadline: float) -> None:

@@ -54,7 +54,7 @@ def llm_arguments(settings: TrtSettings, api: Api, model: Path, context: int) ->
         needed["scheduler_config"] = api.llmapi.SchedulerConfig(waiting_queue_policy=policy)
     if settings.loras:
         needed |= {"enable_lora": True, "lora_config": _loras(settings)}
-    needed |= settings.llm
+    needed |= _half(settings, api, context) | settings.llm
     return known({**wanted, **needed}, api.arguments, needed=frozenset(needed))
 
 
@@ -72,6 +72,22 @@ def _kv_cache(settings: TrtSettings, api: Api) -> Any:
     if settings.attention_dp:
         wanted["attention_dp_events_gather_period_ms"] = EVENTS_GATHER_MS
     return kind(**known(wanted, fields_of(kind), needed=KV_NEEDED))
+
+
+def _half(settings: TrtSettings, api: Api, context: int) -> dict[str, object]:
+    """What a split engine needs: a way for blocks; with the overlap scheduler, the prefill half would be refused.
+
+    A buffer that the longest prompt does not fit into stops the worker for good.
+    """
+    if settings.role == "full":
+        return {}
+    kind = api.llmapi.CacheTransceiverConfig
+    wanted: dict[str, object] = {"backend": settings.transfer}
+    if context:
+        wanted["max_tokens_in_buffer"] = context
+    transfer = kind(**known(wanted, fields_of(kind), needed=frozenset({"backend"})))
+    overlap = {"disable_overlap_scheduler": True} if settings.role == "prefill" else {}
+    return {"cache_transceiver_config": transfer, **overlap}
 
 
 def _loras(settings: TrtSettings) -> Any:

@@ -14,11 +14,13 @@ from catenary_worker.core.admission import STRICT_STEP
 from catenary_worker.engines.again import GUIDES, seed_of
 from catenary_worker.engines.base import EngineTurn, Retention
 from catenary_worker.engines.trtllm.api import Api, fields_of, known
+from catenary_worker.engines.trtllm.halves import decode_of, prefill_of
 from catenary_worker.engines.trtllm.settings import TrtSettings
 
 ORDINARY_RETENTION = 35
 TOP_RETENTION = 100
 _STRICT_LEVELS = 16
+_NEEDED = frozenset({"inputs", "sampling_params", "streaming"})
 _SPAN = 1 << 17
 """Ordinary priorities told apart; with the strict levels they fit the 24 bits of the engine's float."""
 
@@ -67,6 +69,8 @@ class RequestWriter:
             raise RequestError("a turn has one guide", code="invalid_value", field="guide")
         if options.get("structural_tag") and self.settings.guide != "xgrammar":
             raise RequestError("structural tags need xgrammar", code="unsupported", field="guide")
+        if turn.half == "decode":
+            decode_of(turn.handoff, self.api)
         lora = options.get("lora")
         if lora and lora not in self.settings.loras:
             known_ones = ", ".join(self.settings.loras)
@@ -77,8 +81,11 @@ class RequestWriter:
         wanted: dict[str, object] = {
             "inputs": [*turn.prompt, *turn.generated],
             "sampling_params": self._sampling(turn, max_tokens),
-            "streaming": True,
+            "streaming": turn.half != "prefill",
         }
+        if turn.half != "whole":
+            prefill = turn.half == "prefill"
+            wanted["disaggregated_params"] = prefill_of(self.api) if prefill else decode_of(turn.handoff, self.api)
         if self.api.takes_priority:
             wanted["priority"] = scaled(turn.priority)
         if turn.salt:
@@ -88,7 +95,7 @@ class RequestWriter:
         if (name := turn.options.get("lora")) is not None:
             number = 1 + list(self.settings.loras).index(str(name))
             wanted["lora_request"] = self.api.lora_request(str(name), number, self.settings.loras[str(name)])
-        return known(wanted, self.api.call, needed=frozenset({"inputs", "sampling_params", "streaming"}))
+        return known(wanted, self.api.call, needed=_NEEDED | ({"disaggregated_params"} & wanted.keys()))
 
     def _sampling(self, turn: EngineTurn, max_tokens: int) -> Any:
         """Made anew for each turn: the engine writes into it."""

@@ -14,8 +14,9 @@ from catenary_protocols.errors import ErrorInfo
 
 from catenary_worker.engines.again import Again
 from catenary_worker.engines.base import Delta, EngineTurn, Finish, Started
+from catenary_worker.engines.trtllm.halves import packed
 
-_FINISHES: dict[str, Finish] = {"stop": "stop", "length": "length", "cancelled": "cancelled"}
+_FINISHES: dict[str, Finish] = {"stop": "stop", "length": "length", "cancelled": "cancelled", "not_finished": "length"}
 _SILENT_END = ErrorInfo(code="engine_failed", message="TensorRT-LLM ended the turn and did not say why")
 _TIMED_OUT = ErrorInfo(code="engine_failed", message="TensorRT-LLM gave the turn up: it took too long")
 
@@ -82,6 +83,8 @@ class Running:
     def read(self, result: Any, block_size: int) -> Delta | None:
         """What this result adds; None if nothing."""
         output = result.outputs[0]
+        if self.turn.half == "prefill":
+            return self._prefilled(result, output, block_size)
         ids = output.token_ids
         fresh = tuple(ids[self._seen :])
         finish, error = _ending(result, output)
@@ -100,6 +103,16 @@ class Running:
         logprobs = self._logprobs(output, fresh)
         return self._delta(fresh, started, finish, error, stop_token=stop_token, logprobs=logprobs)
 
+    def _prefilled(self, result: Any, output: Any, block_size: int) -> Delta | None:
+        """The first token is computed, and told by the decode half, which hears of it in the handoff."""
+        finish, error = _ending(result, output)
+        if finish is None:
+            return None
+        if finish not in {"stop", "length"}:
+            return self._delta((), None, finish, error)
+        started = Started(self._cached(result, output, block_size), self._wait_s)
+        return self._delta((), started, "handoff", None, handoff=packed(output.disaggregated_params))
+
     def end(self, finish: Finish, error: ErrorInfo | None = None) -> Delta:
         """Its last delta, whatever the engine says later."""
         return self._delta((), None, finish, error)
@@ -113,13 +126,14 @@ class Running:
         *,
         stop_token: bool = False,
         logprobs: tuple[TokenLogprob | None, ...] = (),
+        handoff: bytes = b"",
     ) -> Delta:
         turn = self.turn
         offset = len(turn.generated) + self._seen
         self._seen += len(tokens)
         self.started = self.started or started is not None
         self.ended = finish is not None
-        return Delta(turn.turn_id, turn.attempt, offset, tokens, started, finish, error, stop_token, logprobs)
+        return Delta(turn.turn_id, turn.attempt, offset, tokens, started, finish, error, stop_token, logprobs, handoff)
 
     def _logprobs(self, output: Any, fresh: tuple[int, ...]) -> tuple[TokenLogprob | None, ...]:
         """Of each fresh token; the engine keeps them in step with its ids, and may cut both at a stop token."""

@@ -16,7 +16,8 @@ class TrtSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """How TensorRT-LLM is to run.
 
     Attributes:
-        role: `full`, or one half of a split engine; decides how turns are cancelled.
+        role: `full`, or one half of a split engine; decides what of a turn it takes, and how turns are cancelled.
+        transfer: how KV blocks go from the prefilling half to the decoding one.
         abort: overrides what the role says of cancelling.
         tensor_parallel, pipeline_parallel: GPUs.
         expert_parallel: GPUs that share the experts of a mixture; 0 leaves it to the engine.
@@ -36,6 +37,7 @@ class TrtSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """
 
     role: Literal["full", "prefill", "decode"] = "full"
+    transfer: Literal["DEFAULT", "UCX", "NIXL", "MPI"] = "DEFAULT"
     abort: AbortPolicy | None = None
     tensor_parallel: _Count = 1
     pipeline_parallel: _Count = 1

@@ -66,6 +66,7 @@ class Placement(Message, frozen=True):
     """Run it there.
 
     Attributes:
+        decode: where `worker` only prefills, the worker that goes on; "": `worker` does all of it.
         overlap: leading blocks of the prompt the worker holds.
         policy: which policy decided; `candidates` why (best first, at most eight).
         why: what the router tells of it, as JSON, where it was to be explained.
@@ -76,6 +77,8 @@ class Placement(Message, frozen=True):
     router_incarnation: int
     worker: str
     worker_incarnation: int
+    decode: str = ""
+    decode_incarnation: int = 0
     overlap: int = 0
     policy: str = ""
     candidates: tuple[Candidate, ...] = ()

@@ -25,6 +25,7 @@ from catenary_worker.engines.trtllm.standin.types import (
     LoRARequest,
     Model,
     RequestError,
+    disaggregated_params,
     sampling_params,
 )
 
@@ -53,6 +54,8 @@ def _modules(gpu: StandIn) -> dict[str, ModuleType]:
         "TorchLlmArgs": _model("TorchLlmArgs", dict.fromkeys(ARGUMENTS)),
         "GuidedDecodingParams": GuidedDecodingParams,
         "KvCacheRetentionConfig": KvCacheRetentionConfig,
+        "DisaggregatedParams": disaggregated_params(gpu.version),
+        "CacheTransceiverConfig": _model("CacheTransceiverConfig", {"backend": None, "max_tokens_in_buffer": None}),
     }
     lora = _model("LoraConfig", {"lora_dir": [], "max_lora_rank": 64, "max_loras": 4})
     contents: dict[str, dict[str, object]] = {

@@ -26,6 +26,11 @@ def plainly(ids: "array[int]", seed: int) -> int:
     return 100 + (ids[-1] * 31 + len(ids) * 17 + seed) % 800
 
 
+def state_of(turn: EngineTurn) -> bytes:
+    """Where the blocks of a prompt are, as one engine tells another."""
+    return b"at 10.0.0.1: " + turn.prompt.tobytes()
+
+
 @dataclass
 class StandIn:
     """What a test sees of the package, and what it may change.
@@ -98,7 +103,7 @@ class Llm:
         self.calls: list[dict[str, Any]] = []
         self.results: dict[str, Result] = {}
         self.down = False
-
+        self._prefills: dict[str, EngineTurn] = {}
         self._told: dict[str, deque[object]] = {"events": self.events.buffer, "stats": deque(maxlen=1000)}
         self._streams: dict[str, Stream] = {}
         self._running: asyncio.Task[None] | None = None
@@ -128,14 +133,39 @@ class Llm:
             priority=int(call.get("priority", 0.5) * 1e9) if "scheduler_config" in self.arguments else 0,
             salt=f"{call.get('cache_salt') or ''}{lora.name if lora else ''}",
         )
+        turn = self._half_of(turn, call.get("disaggregated_params"))
         result = self.results[turn.turn_id] = Result(number, replace(sampling), lambda: self.core.cancel(turn.key))
         sampling.end_id = -7  # the original writes into what it was given, too
         self.core.submit(turn, time.time())
+        if turn.half == "prefill":
+            self._prefills[turn.turn_id] = turn
         for kind in self._told:
             self._streams.setdefault(kind, Stream()).mark_undone()
         if self._running is None:
             self._running = asyncio.get_running_loop().create_task(self._run())
         return result
+
+    def _half_of(self, turn: EngineTurn, params: Any) -> EngineTurn:
+        """A request of a split engine: only the first token, or all of them after it was computed elsewhere."""
+        if params is None:
+            return turn
+        if "cache_transceiver_config" not in self.arguments:
+            raise ValueError("no cache transceiver")
+        if params.request_type == "context_only":
+            if not self.arguments.get("disable_overlap_scheduler"):
+                raise ValueError("context only requests are not supported when overlap is enabled")
+            return replace(turn, max_tokens=1, half="prefill")
+        first = self.gpu.speak(turn.prompt, turn.seed or 0)
+        if (params.opaque_state, params.first_gen_tokens) != (state_of(turn), [first]):
+            raise ValueError("the state of another request")
+        return replace(turn, half="decode")
+
+    def _leave(self, result: Result, turn: EngineTurn) -> None:
+        """What a prefill ends with."""
+        output = result.outputs[0]
+        first = self.gpu.speak(turn.prompt, turn.seed or 0)
+        params = self.calls[result.request_id - 1]["disaggregated_params"]
+        output.disaggregated_params = replace(params, first_gen_tokens=[first], opaque_state=state_of(turn))
 
     def _validate(self, inputs: list[int], sampling: Any, call: dict[str, Any]) -> None:
         if len(inputs) > self.core.limits.max_batched_tokens and not self.arguments.get("enable_chunked_prefill"):
@@ -158,6 +188,8 @@ class Llm:
                 result = self.results[delta.turn_id]
                 if delta.started is not None:
                     self._say_cached(result, delta.started.cached_tokens)
+                if delta.finish == "length" and delta.turn_id in self._prefills:
+                    self._leave(result, self._prefills[delta.turn_id])
                 result.put(self.gpu.refuse.get(result.request_id, delta))
         self._running = None
 

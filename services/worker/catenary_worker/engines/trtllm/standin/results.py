@@ -23,7 +23,7 @@ class Result:
         asyncio.get_running_loop()  # without one, the original's results cannot be awaited
         self.request_id = number
         output = SimpleNamespace(token_ids=[], logprobs=[], finish_reason=None, stop_reason=None)
-        output.request_perf_metrics = None
+        output.request_perf_metrics = output.disaggregated_params = None
         self.outputs = [output]
         self.finished = False
         self.cached_tokens = 0
@@ -57,6 +57,8 @@ class Result:
             output.logprobs = [*output.logprobs, *(likely(token, count) for token in response.tokens)]
         self.finished = response.finish is not None
         output.finish_reason = response.finish
+        if output.disaggregated_params is not None and response.finish == "length":
+            output.finish_reason = "not_finished"
         if response.stop_token and response.tokens[-1] != self._sampling.end_id:
             output.stop_reason = response.tokens[-1]
             if not self._sampling.include_stop_str_in_output:

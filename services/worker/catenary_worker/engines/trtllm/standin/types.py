@@ -34,6 +34,8 @@ ARGUMENTS = frozenset(
         "enable_lora",
         "lora_config",
         "stream_interval",
+        "cache_transceiver_config",
+        "disable_overlap_scheduler",
     ]
 )
 """Keywords of `LLM` beside those in its signature."""
@@ -78,6 +80,13 @@ class GuidedDecodingParams:
         if sum(guide is not None for guide in (json, regex, structural_tag)) > 1:
             raise ValueError("only one guide can be used")
         self.json, self.structural_tag = json, structural_tag
+
+
+def disaggregated_params(version: Version) -> Any:
+    """The class `DisaggregatedParams`: what a half is told, and what it leaves behind."""
+    names = ["request_type", "first_gen_tokens", "ctx_request_id", "opaque_state", "draft_tokens"]
+    later = ["disagg_request_id", "ctx_dp_rank", "ctx_info_endpoint"] if version == "1.4" else []
+    return make_dataclass("DisaggregatedParams", [(name, Any, None) for name in [*names, *later]], kw_only=True)
 
 
 class KvCacheRetentionConfig:
