@@ -1,8 +1,8 @@
 """Routing policies over HTTP: the real mesh, real Qwen tokens, four simulated workers of 8,192 blocks of 16 tokens.
 
 Agents share a system prompt and tools with others of their group; each has a history of its own and goes on by turns: its
-own answer, a tool's call and result. Policies follow one after the other, each in a fresh mesh. `ideal` is the most that
-any placement could find again with one boundless cache.
+own answer, a tool's call and result. Policies follow one after the other, each in a fresh mesh. `ideal` is what one
+boundless cache would find again, if the shared beginnings had exactly the length they are made for.
 
 `python -m tests.bench routing` takes some ten minutes, and says something only where nothing else runs.
 """

@@ -91,7 +91,7 @@ def cost(seen: Seen, weights: Weights) -> Cost:
         crowd = min(2.0, (seen.home_tokens + seen.new_tokens) / capacity)
     mean = seen.mean_turns
     turns = seen.turns
-    share = turns / mean if turns > mean else 1.0
+    share = turns / mean if turns > mean > 0.0 else 1.0
     return Cost(
         first_token=seen.queued_tokens * per_token + own,
         harm=weights.harm * own * mean / (1.0 + mean)
