@@ -5,11 +5,14 @@ import time
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from urllib.parse import urlsplit
 
 import msgspec
 from catenary_protocols.errors import TransportError
 
+KEY = "CATENARY_API_KEY"
+"""The variable that holds an API key."""
 LINE_LIMIT = 16 * 1024 * 1024
 
 
@@ -68,7 +71,8 @@ async def get(base: str, path: str, key: str = "", accept: Collection[int] = (20
     async with _exchange("GET", base, path, b"", key) as answer:
         body = await answer.body()
     if answer.status not in accept:
-        raise TransportError(f"{base}{path} answers {answer.status}: {told(body)}")
+        hint = f" (put one into {KEY})" if answer.status == HTTPStatus.UNAUTHORIZED else ""
+        raise TransportError(f"{base}{path} answers {answer.status}: {told(body)}{hint}")
     return body
 
 

@@ -39,7 +39,8 @@ class Broker:
         file = directory / "passwords.json"
         if not file.exists():
             _private(file, json.dumps({user: secrets.token_urlsafe(18) for user in (ADMIN, *SERVICES)}, indent=2))
-        return cls(directory, port if port and _is_free(port) else free_ports(1)[0], json.loads(file.read_bytes()))
+        own = free_ports(1)[0] if not port or _in_the_way(port) else port
+        return cls(directory, own, json.loads(file.read_bytes()))
 
     def url(self, user: str = ADMIN) -> str:
         """With the credentials of a service, or of the person at the terminal."""
@@ -80,14 +81,17 @@ def _binary() -> str:
     return found
 
 
-def _is_free(port: int, host: str = "127.0.0.1") -> bool:
+def _in_the_way(port: int, host: str = "127.0.0.1") -> str:
+    """Why nobody can listen there; "" when somebody can."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except OSError:
-            return False
-    return True
+        except OSError as error:
+            return error.strerror or str(error)
+        except OverflowError:
+            return "ports end at 65535"
+    return ""
 
 
 def free_ports(count: int) -> list[int]:
@@ -103,9 +107,9 @@ def free_ports(count: int) -> list[int]:
 
 
 def claim(host: str, port: int) -> int:
-    """The port to serve on: this one, or any for 0. Raises `LaunchError` when it is taken."""
+    """The port to serve on: this one, or any for 0. Raises `LaunchError` when it cannot be had."""
     if not port:
         return free_ports(1)[0]
-    if not _is_free(port, host):
-        raise LaunchError(f"port {port} on {host} is taken; choose another with --port", field="port")
+    if why := _in_the_way(port, host):
+        raise LaunchError(f"port {port} on {host} cannot be had ({why}); choose another with --port", field="port")
     return port

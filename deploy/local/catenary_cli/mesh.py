@@ -164,8 +164,13 @@ async def _provision(url: str, options: Options) -> None:
 @contextlib.contextmanager
 def _alone_in(directory: Path) -> Iterator[None]:
     """One mesh per data directory; raises `LaunchError` when there is one already."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / "lock").open("w") as lock:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = (directory / "lock").open("w")
+    except OSError as error:
+        told = f"{directory} cannot be written ({error.strerror}); choose another with --data-dir"
+        raise LaunchError(told, field="data_dir") from error
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

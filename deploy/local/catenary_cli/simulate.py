@@ -56,7 +56,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of all chance (0)")
     parser.add_argument("--runs", type=int, default=1, help="runs with other seeds; figures are medians (1)")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="how to print (table)")
-    parser.add_argument("--plot", default="", metavar="FILE", help="also write a PNG (needs catenary-cli[plot])")
+    parser.add_argument("--plot", default="", metavar="FILE", help="also write a PNG (needs matplotlib)")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -14,11 +14,9 @@ from catenary_runtime.bus import connect_once
 from catenary_runtime.tls import broker_tls
 from nats.aio.client import Client
 
-from catenary_cli.ask import get
+from catenary_cli.ask import KEY, get
 from catenary_cli.mesh import STATE
 from catenary_cli.options import Flags, Options, resolve
-
-KEY = "CATENARY_API_KEY"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

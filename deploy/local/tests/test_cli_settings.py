@@ -146,8 +146,16 @@ def test_a_taken_port_is_said() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        with pytest.raises(LaunchError, match="--port"):
+        with pytest.raises(LaunchError, match="in use"):
             claim("127.0.0.1", other.getsockname()[1])
+    with pytest.raises(LaunchError, match="65535"):
+        claim("127.0.0.1", 99999)
+
+
+def test_a_data_directory_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert main(["up", "--port", "0", "--data-dir", str(tmp_path / "file" / "data")]) == 2
+    assert "choose another with --data-dir" in capsys.readouterr().err
 
 
 def test_a_data_directory_has_one_mesh(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

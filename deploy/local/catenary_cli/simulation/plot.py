@@ -12,7 +12,7 @@ def plot(report: Report, path: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        message = "--plot needs matplotlib: pip install 'catenary-cli[plot]'"
+        message = "--plot needs matplotlib: pip install matplotlib"
         raise RequestError(message, code="unsupported", field="plot") from error
     figure = Figure(figsize=(11, 4), layout="constrained")
     curves, cached, balance = figure.subplots(1, 3, width_ratios=(2, 1, 1))
