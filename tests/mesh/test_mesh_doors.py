@@ -255,7 +255,7 @@ def _broken() -> Iterator[dict[str, Any]]:
     yield {"json": {"model": MODEL, "messages": [user], "nvext": {"run_tools": [SAID]}}}
     yield {"json": {"model": MODEL, "messages": [user], "tools": SAID}}
     yield {"json": {"model": MODEL, "messages": [user], "tool_choice": SAID}}
-    yield {"content": b'{"model": "canary-prompt'}
+    yield {"content": b'{"model": "canary-prompt', "headers": {"content-type": "application/json"}}
     yield {"json": {"model": MODEL, "messages": [user]}, "headers": {"authorization": "Bearer sk-canary-key-wrong"}}
 
 
