@@ -2,7 +2,11 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,6 +20,7 @@ from catenary_worker.engines.llamacpp.testing import write_tiny_gguf
 from tests.mesh.harness import PATIENCE_S, RunningMesh, running_mesh
 
 MODEL, BLOCK = "tiny", 16
+README = Path(__file__).parents[2] / "README.md"
 SCHEMA = {
     "type": "object",
     "properties": {"port": {"enum": ["Oslo", "Bergen"]}, "boats": {"type": "integer", "minimum": 0, "maximum": 9}},
@@ -29,7 +34,9 @@ decode = Decoder(Overlap)
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMesh]:
     folder = tmp_path_factory.mktemp("llama")
     file = write_tiny_gguf(folder / f"{MODEL}.gguf")
-    with running_mesh(folder, "--engine", "llamacpp", "--model", str(file)) as one:
+    told = re.search(r"catenary up (--engine llamacpp [^`]*)`", README.read_text())
+    assert told is not None
+    with running_mesh(folder, *told[1].replace("FILE.gguf", str(file)).split()) as one:
         yield one
 
 
@@ -71,6 +78,30 @@ async def test_a_session_reuses_its_slot_and_the_index_says_so(llama: RunningMes
         for number in range(2):  # two strangers take the two slots
             await ask(client, [{"role": "user", "content": f"{number} " + "tide " * 200}])
         await until_held(bus, prompt, 0)
+
+
+async def test_a_client_that_leaves_frees_its_slot(
+    llama: RunningMesh, record_testsuite_property: Callable[[str, object], None]
+) -> None:
+    """Both slots are taken; a third turn begins when one of them is given up."""
+    endless = {"model": MODEL, "stream": True, "max_tokens": 3000, "messages": [{"role": "user", "content": "Go on."}]}
+    short = {"model": MODEL, "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]}
+    lines: list[AsyncIterator[str]] = []
+    async with llama.client() as client, AsyncExitStack() as stays:
+        async with AsyncExitStack() as leaves:
+            for stack in (stays, leaves):
+                stream = await stack.enter_async_context(client.stream("POST", "/v1/chat/completions", json=endless))
+                lines.append(stream.aiter_lines())  # kept, for a stream that nobody reads is closed
+                assert (await anext(lines[-1])).startswith("data: ")
+            third = asyncio.create_task(client.post("/v1/chat/completions", json=short))
+            done, _ = await asyncio.wait([third], timeout=0.5)
+            assert not done, "there is no third slot"
+            left = time.monotonic()
+        answer = await third
+        seconds = time.monotonic() - left
+    assert answer.status_code == 200
+    record_testsuite_property("seconds until the waiting turn was through", round(seconds, 3))
+    assert seconds < 0.5
 
 
 async def test_an_answer_keeps_to_its_schema(llama: RunningMesh) -> None:
