@@ -22,6 +22,7 @@ from catenary_frontend.openapi import (
 )
 from catenary_frontend.routes.messages import add_messages
 from catenary_frontend.routes.models import list_endpoint, one_endpoint
+from catenary_frontend.routes.reference import add_reference
 from catenary_frontend.routes.responses import Kept, add_responses
 from catenary_frontend.routes.resuming import Resumable, add_resuming
 from catenary_frontend.routes.tokens import add_tokens
@@ -32,7 +33,9 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 def make_app(edge: Edge, version: str) -> App:
     """The app of one frontend."""
-    api = FastAPI(title="Catenary", version=version, exception_handlers=dict[Any, Any](HANDLERS))
+    api = FastAPI(
+        title="Catenary", version=version, exception_handlers=dict[Any, Any](HANDLERS), docs_url=None, redoc_url=None
+    )
     api.add_api_route(CHAT.path, turn_endpoint(CHAT, edge), methods=["POST"], openapi_extra=CHAT_OPERATION)
     api.add_api_route(
         COMPLETIONS.path, turn_endpoint(COMPLETIONS, edge), methods=["POST"], openapi_extra=COMPLETIONS_OPERATION
@@ -51,6 +54,7 @@ def make_app(edge: Edge, version: str) -> App:
     api.add_api_route("/v1/models", list_endpoint(edge), methods=["GET"], openapi_extra=MODELS_OPERATION)
     api.add_api_route("/v1/models/{model:path}", one_endpoint(edge), methods=["GET"], openapi_extra=MODEL_OPERATION)
     document(api)
+    add_reference(api)
 
     # Metrics tell of every tenant: where there are keys, they are on the admin port alone.
     probes = PATHS - {"/metrics"} if edge.keys else PATHS

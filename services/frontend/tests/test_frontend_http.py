@@ -323,6 +323,20 @@ async def test_probes_tell_by_status(stand: Stand) -> None:
     assert "catenary_requests_total" in (await stand.http.get("/metrics")).text
 
 
+async def test_the_reference_page_names_every_path_and_field_and_loads_nothing(stand: Stand) -> None:
+    document = (await stand.http.get("/openapi.json")).json()
+    answer = await stand.http.get("/docs")
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+    assert "<script" not in answer.text
+    assert "http" not in answer.text.replace("https://json-schema.org", "")
+    for path in document["paths"]:
+        assert path in answer.text
+    for name, schema in document["components"]["schemas"].items():
+        assert f'id="{name}"' in answer.text
+        assert all(f"<code>{field}</code>" in answer.text for field in schema.get("properties", {}))
+    assert all(f'id="{name}"' in answer.text for name in re.findall(r'href="#([^"]+)"', answer.text))
+
+
 async def test_the_openapi_document_holds_the_types(stand: Stand) -> None:
     document = (await stand.http.get("/openapi.json")).json()
     operation = document["paths"]["/v1/chat/completions"]["post"]
