@@ -80,7 +80,7 @@ class Shield:
         """`text` with nothing in it that `clean` would take for a mark; its control tokens stay."""
         if self.mark in text or self._escape in text:
             text = text.replace(self._escape, self._escape + "1").replace(self.mark, self._escape + "0")
-        if _SPELLED_START in text:
+        if "\\" in text and _SPELLED_START in text:  # one character is found many times sooner than three
             for spelled in self._spelled:
                 text = text.replace(spelled, spelled[:2] + self.mark + spelled[2:])
         return text
@@ -166,10 +166,19 @@ class Shield:
         text = self.escape(text)
         if self._idle:
             return text
-        text = self._token.sub(self._break, text)
+        opens = self._opens(text)
+        if opens:
+            text = self._token.sub(self._break, text)
         if whole and 0 < len(text) < self._longest and text in self._inner and text not in _WORDS:
             return text[0] + self.mark + text[1:]
-        return self._break_start(self._break_end(text))
+        return self._break_start(self._break_end(text) if opens else text)
+
+    def _opens(self, text: str) -> bool:
+        """Whether a control token may begin in a text: a look for one character tells of most that none does."""
+        for first in self._firsts:  # noqa: SIM110  many times quicker than a generator
+            if first in text:
+                return True
+        return False
 
     def _break(self, match: re.Match[str]) -> str:
         return match[0] + self.mark

@@ -25,6 +25,7 @@ from catenary_protocols.conversation import (
 from catenary_tokenizers.stabilise import Stabiliser, canonical_tool
 
 _STABILISER = Stabiliser()
+_SHORT = 512  # characters of arguments that are parsed once: a session sends the same calls every turn
 _CUT = "the call was cut off by the limit of tokens and was not run"
 Said = ReasoningPart | TextPart | CallPart
 
@@ -138,11 +139,18 @@ def _content(parts: Iterable[TextPart | ImagePart]) -> str | list[dict[str, str]
 
 def _object(arguments: str) -> object:
     """Arguments as an object where they are one: templates print objects canonically; else the text as it came."""
+    return _known_object(arguments) if len(arguments) <= _SHORT else _parsed(arguments)
+
+
+def _parsed(arguments: str) -> object:
     try:
         value = json.loads(arguments)
     except (ValueError, RecursionError):
         return arguments
     return value if isinstance(value, dict) else arguments
+
+
+_known_object = lru_cache(maxsize=8192)(_parsed)
 
 
 def template_options(conversation: Conversation) -> dict[str, object]:

@@ -77,12 +77,14 @@ class Encoded:
         end: of the text that the model reads.
         seen: what to compare the session's next prompt with.
         rendered_at: Unix seconds at which rendering was done.
+        images: URLs of what its image marks stand for.
     """
 
     end: str
     ids: bytes
     seen: SeenPrompt
     rendered_at: float
+    images: tuple[str, ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -104,10 +106,9 @@ async def prepare(model: ServedModel, request: TurnRequest, last: SeenPrompt | N
         conversation = await _shortened(model, conversation, wanted)
         one = await encode(model, conversation, scope)
     encoded = time.time()
-    images = images_of(conversation, seen=model.card.images)
-    image_at = places_of(images, one.ids, model.tokenizer.control_tokens)
-    if images:
-        hashes, seen = hashes_of(one.ids, model.card.block_size, request.salt, images, image_at), one.seen
+    image_at = places_of(one.images, one.ids, model.tokenizer.control_tokens)
+    if one.images:
+        hashes, seen = hashes_of(one.ids, model.card.block_size, request.salt, one.images, image_at), one.seen
     else:
         chain = f"{model.card.block_size} {request.salt}"
         known = (last.ids, last.hashes) if last is not None and last.chain == chain else (b"", b"")
@@ -118,7 +119,7 @@ async def prepare(model: ServedModel, request: TurnRequest, last: SeenPrompt | N
         ids=one.ids,
         hashes=hashes,
         salt=request.salt,
-        images=images,
+        images=one.images,
         image_at=image_at,
         scope=scope,
         seen=seen,
@@ -136,7 +137,7 @@ async def encode(model: ServedModel, conversation: Conversation, scope: bytes = 
     if conversation.plain:
         return await _given(model, conversation)
     options = template_options(conversation)
-    images_of(conversation, seen=model.card.images)  # refuses what the model cannot take
+    images = images_of(conversation, seen=model.card.images)
     messages, tools = chat_messages(conversation, model.stabiliser), chat_tools(conversation)
     try:
         rendered = await _rendered(
@@ -151,7 +152,7 @@ async def encode(model: ServedModel, conversation: Conversation, scope: bytes = 
     rendered_at = time.time()
     await _warm(model, rendered)
     ids = model.tokenizer.encode_prompt(rendered, model.memory if scope else None, scope)
-    return Encoded(rendered.end, ids, seen_prompt(ids, messages, tools), rendered_at)
+    return Encoded(rendered.end, ids, seen_prompt(ids, messages, tools), rendered_at, images)
 
 
 async def _given(model: ServedModel, conversation: Conversation) -> Encoded:
