@@ -39,3 +39,13 @@ async def test_a_prompt_that_leaves_its_sessions_last_one_says_where_and_why(
     assert 0 < left["token"] < 16
     assert left["blocks_lost"] > 10
     assert DIVERGED not in await headers(system, "Hi")
+
+
+async def test_a_token_that_the_model_does_not_have_is_refused(client: httpx.AsyncClient) -> None:
+    request = {"model": MODEL, "max_tokens": 1}
+    last = (await client.post("/tokenize", json={"model": MODEL, "prompt": "a"})).json()["tokens"]
+    assert (await client.post("/v1/completions", json={**request, "prompt": last})).status_code == 200
+    refused = await client.post("/v1/completions", json={**request, "prompt": [*last, 10**9]})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "prompt"
+    assert "1000000000 is no token of this model" in refused.json()["error"]["message"]

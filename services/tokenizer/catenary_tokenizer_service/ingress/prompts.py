@@ -17,6 +17,7 @@ from catenary_tokenizers import (
     extend_hashes,
     images_by_block,
     scope_of,
+    unpack,
 )
 from catenary_tokenizers.divergence import SeenPrompt, seen_prompt
 
@@ -159,12 +160,21 @@ async def _given(model: ServedModel, conversation: Conversation) -> Encoded:
     """A prompt that is not rendered: as text, in which control tokens are spelled out, or as ids."""
     tokenizer, ids, text = model.tokenizer, conversation.ids, conversation.text
     if ids:
+        _check_known(ids, len(tokenizer.table.pieces))
         text = text or tokenizer.decode(ids)
     else:
         rendered = tokenizer.spelled(text)
         await _warm(model, rendered)
         ids = tokenizer.begin + tokenizer.encode_prompt(rendered)
     return Encoded(text, ids, seen_prompt(ids, (), ()), time.time())
+
+
+def _check_known(ids: bytes, size: int) -> None:
+    """An id past the vocabulary is not looked up on a GPU: there it could be the end of the engine."""
+    highest = max(unpack(ids))
+    if highest >= size:
+        message = f"`prompt`: {highest} is no token of this model; its last is {size - 1}"
+        raise RequestError(message, code="invalid_value", field="prompt")
 
 
 async def _rendered(model: ServedModel, render: Callable[[], Rendered]) -> Rendered:
