@@ -39,6 +39,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "ops-007": (f"{CLIENTS}test_a_client_that_left_may_ask_again_at_once",),
     "ops-008": (f"{CLIENTS}test_without_a_limit_a_model_says_all_it_has_to_say",),
     "ops-009": (f"{LOAD}test_a_body_of_six_megabytes_is_taken", f"{LOAD}test_a_body_over_the_limit_names_it"),
+    "ops-010": (f"{LOAD}test_clients_that_hardly_read_are_cut_and_hold_up_nobody",),
     "ops-011": (f"{PARSERS}test_twice_the_argument_costs_about_twice_the_time",),
     "ops-012": (
         f"{PARSERS}test_a_long_argument_is_told_while_it_is_written",
@@ -60,6 +61,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "ops-019": (
         "shared/parsers/tests/test_parsers_cases.py::test_every_case_of_a_format_ends_the_same_in_every_way_of_cutting",
         f"{TOKENIZER}test_tokenizer_service_stream.py::test_cutting_the_tokens_anywhere_never_changes_the_result",
+        f"{TOKENIZER}test_tokenizer_service_stream.py::test_eight_tokens_a_step_say_what_one_a_step_says",
     ),
     "ops-020": (
         f"{TOKENIZER}test_tokenizer_service_odd.py::test_what_is_odd",

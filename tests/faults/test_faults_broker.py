@@ -7,19 +7,27 @@ import pytest
 from tests.faults.stand import Stand
 from tests.faults.turns import CALLS, LONG, Clients
 
+AWAY_S = 3.0
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(150)]
 
 
 async def test_every_turn_completes_when_the_broker_is_killed_and_comes_back(clients: Clients, stand: Stand) -> None:
+    """It is away for longer than the death limit; streams are open, and one is asked for meanwhile."""
     await clients.truth(LONG)
     await clients.truth(CALLS)
-    async with clients.turns(LONG, LONG, CALLS) as turns:
+    requests = [*([LONG] * 15), *([CALLS] * 5)]
+    async with clients.turns(*requests) as turns:
         for turn in turns:
             await turn.begun(5)
-        await asyncio.to_thread(stand.server.restart)
+        await asyncio.to_thread(stand.server.kill)
+        back = asyncio.Event()
+        asyncio.get_running_loop().call_later(AWAY_S, back.set)
         async with clients.turns(LONG) as (new,):
-            for turn, request in zip((*turns, new), (LONG, LONG, CALLS, LONG), strict=True):
+            await back.wait()
+            await asyncio.to_thread(stand.server.start)
+            for turn, request in zip((*turns, new), (*requests, LONG), strict=True):
                 await clients.same(turn, request)
+    await stand.watch.until("everything is ready", lambda: all(map(stand.watch.ready, stand.parts)))
 
 
 @pytest.mark.parametrize("service", ["worker", "tokenizer", "frontend"])

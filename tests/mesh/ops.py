@@ -3,6 +3,8 @@
 import asyncio
 import json
 import shutil
+import socket
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -38,7 +40,12 @@ parser = "hermes"
 reasoning = "none"
 sim = {{ time_scale = 0 }}
 """
-ENVIRONMENT = {"CATENARY_TOKENIZER_LOG_CONTENT": "true", "CATENARY_FRONTEND_RESUME_S": "0.5"}
+_NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Certificates that a client would load each time anew, for nothing."""
+ENVIRONMENT = {
+    "CATENARY_TOKENIZER_LOG_CONTENT": "true",
+    "CATENARY_FRONTEND_RESUME_S": "0.5",
+}
 
 
 def config(folder: Path, embedded: Path) -> Path:
@@ -82,7 +89,7 @@ def chat(text: str, model: str = MODEL, **more: Any) -> dict[str, Any]:
 async def metric(mesh: RunningMesh, service: str, name: str, **labels: str) -> float:
     """A metric's sum over all instances of a service and all series that have these labels."""
     total = 0.0
-    async with httpx.AsyncClient(timeout=PATIENCE_S) as http:
+    async with httpx.AsyncClient(timeout=PATIENCE_S, verify=_NO_TLS) as http:
         for one in mesh.state["processes"]:
             if one["service"] == service:
                 page = (await http.get(f"{mesh.url(one['instance'])}/metrics")).text
@@ -110,18 +117,32 @@ async def until_idle(mesh: RunningMesh) -> None:
 
 
 @asynccontextmanager
-async def connection(mesh: RunningMesh, limit: int = 65536) -> AsyncIterator[tuple[Any, Any]]:
-    """A bare connection to the frontend."""
-    host, port = mesh.api.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port), limit=limit)
+async def connection(mesh: RunningMesh) -> AsyncIterator[tuple[Any, Any]]:
+    """A connection to the frontend, without HTTP."""
+    reader, writer = await asyncio.open_connection(*address(mesh))
     try:
         yield reader, writer
     finally:
         writer.close()
 
 
+def address(mesh: RunningMesh) -> tuple[str, int]:
+    """Where the frontend listens."""
+    host, port = mesh.api.removeprefix("http://").split(":")
+    return host, int(port)
+
+
+async def deaf(mesh: RunningMesh, receive: int) -> socket.socket:
+    """A connection of a client that does not read: its kernel takes in about `receive` bytes for it."""
+    one = socket.socket()
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive)
+    one.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(one, address(mesh))
+    return one
+
+
 def post(path: str, body: dict[str, Any]) -> bytes:
     """A request as bytes, the last one of its connection."""
     data = json.dumps(body).encode()
-    head = f"POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {len(data)}\r\n\r\n"
-    return head.encode() + data
+    head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(data)}\r\n"
+    return f"{head}connection: close\r\n\r\n".encode() + data

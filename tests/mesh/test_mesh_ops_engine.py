@@ -2,7 +2,9 @@
 
 import json
 import secrets
+import time
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -100,8 +102,9 @@ def _is_json(text: str) -> bool:
 
 
 async def test_a_long_argument_reaches_the_client_while_it_is_written(ops_mesh: RunningMesh, engines: Script) -> None:
-    text, value = words(), "tide " * 400
-    await engines.say(call(city=value), match=text, pieces=20)
+    text, value = words(), "tide " * 4000
+    await engines.say(call(city=value), match=text, pieces=100)
+    asked = time.monotonic()
     async with ops_mesh.client() as client:
         events = await stream(client, ops.chat(text, ops.PACED, tools=[WEATHER]))
     told = [
@@ -116,6 +119,9 @@ async def test_a_long_argument_reaches_the_client_while_it_is_written(ops_mesh: 
     half = next(at for at, (_, part) in enumerate(told) if len("".join(p for _, p in told[: at + 1])) > len(value) / 2)
     assert told[half][0] < events[-1].at
     assert max(len(part) for _, part in told) < len(value) / 4
+    times = [asked, *(at for at, _ in told)]
+    assert times[1] - asked < 2
+    assert max(later - earlier for earlier, later in pairwise(times)) < 3
 
 
 async def test_a_history_with_arguments_that_are_no_json_is_rendered(ops_mesh: RunningMesh, engines: Script) -> None:

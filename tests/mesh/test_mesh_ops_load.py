@@ -1,10 +1,15 @@
-"""Large bodies, many turns at once, a worker that is not there."""
+"""Large bodies, many turns at once, clients that hardly read, a worker that is not there."""
 
 import asyncio
 import json
+import os
 import secrets
+import socket
 import time
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
 
+import pytest
 from catenary_protocols.bus.codec import Decoder, encode
 from catenary_protocols.bus.messages import WorkerLoad
 from nats.aio.msg import Msg
@@ -14,6 +19,8 @@ from tests.mesh.harness import MODEL, PATIENCE_S, WEATHER, RunningMesh
 
 MB = 1 << 20
 AT_ONCE = 200
+SLOW = 50
+PAGE = os.sysconf("SC_PAGE_SIZE")
 _load = Decoder(WorkerLoad)
 
 
@@ -88,4 +95,58 @@ async def test_a_worker_that_nobody_answers_for_is_left_at_once(ops_mesh: Runnin
                 began = time.monotonic()
                 answer = await client.post("/v1/chat/completions", json=ops.chat(secrets.token_hex(4), max_tokens=2))
                 assert answer.status_code in {200, 503}
-                assert time.monotonic() - began < PATIENCE_S / 4
+                assert time.monotonic() - began < 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(150)
+async def test_clients_that_hardly_read_are_cut_and_hold_up_nobody(ops_mesh: RunningMesh) -> None:
+    """Each takes a byte a second, the engine talks as fast as it can, and they stay when they were cut."""
+    endless = ops.chat("Go on.", max_tokens=30_000, ignore_eos=True, stream=True)
+    loop, patience = asyncio.get_running_loop(), 3 * PATIENCE_S
+    async with ops_mesh.client() as client, AsyncExitStack() as slow:
+
+        async def beside() -> float:
+            began = time.monotonic()
+            request = ops.chat(secrets.token_hex(4), max_tokens=32)
+            answer = await client.post("/v1/chat/completions", json=request, timeout=patience)
+            assert answer.status_code == 200, answer.text
+            return time.monotonic() - began
+
+        await beside()
+        cut = await ops.metric(ops_mesh, "frontend", "catenary_slow_readers_total")
+        size = resident(ops_mesh.pid("frontend"))
+        for _ in range(SLOW):
+            connection = await ops.deaf(ops_mesh, receive=4096)
+            await loop.sock_sendall(connection, ops.post("/v1/chat/completions", endless))
+            slow.callback(Sipping(connection).close)
+        sizes = []
+        async with asyncio.timeout(patience):
+            while await ops.metric(ops_mesh, "frontend", "catenary_slow_readers_total") < cut + SLOW:
+                await beside()
+                sizes.append(resident(ops_mesh.pid("frontend")))
+        await ops.until_idle(ops_mesh)
+        assert max(sizes) - size <= 64 * MB
+        assert max([await beside() for _ in range(8)]) < 1
+
+
+def resident(pid: int) -> int:
+    """Bytes."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
+
+
+class Sipping:
+    """Reads one byte a second."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection, self._loop = connection, asyncio.get_running_loop()
+        self._next = self._loop.call_later(1, self._sip)
+
+    def _sip(self) -> None:
+        with suppress(BlockingIOError):
+            self._connection.recv(1)
+        self._next = self._loop.call_later(1, self._sip)
+
+    def close(self) -> None:
+        self._next.cancel()
+        self._connection.close()

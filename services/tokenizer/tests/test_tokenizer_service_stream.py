@@ -95,6 +95,14 @@ def test_cutting_the_tokens_anywhere_never_changes_the_result(cuts: list[int], s
     assert run(ids, cuts, stop=stop)[0] == run(ids, [], stop=stop)[0]
 
 
+@pytest.mark.parametrize("step", [2, 8])
+def test_eight_tokens_a_step_say_what_one_a_step_says(step: int) -> None:
+    """As engines give them that guess ahead."""
+    ids = ids_of(ANSWER)
+    tokens = len(ids) // TOKEN_BYTES
+    assert run(ids, list(range(step, tokens, step)))[0] == run(ids, list(range(1, tokens)))[0]
+
+
 def test_reasoning_call_and_text_come_in_order() -> None:
     events, one = run(ids_of(ANSWER), list(range(100)))
     assert [name for name, _ in events] == ["ReasoningDelta", "TextDelta", "CallBegun", "CallComplete", "TextDelta"]

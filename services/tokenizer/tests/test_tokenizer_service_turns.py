@@ -380,6 +380,9 @@ async def test_a_lost_tail_is_asked_for_after_two_beats(peers: Peers, tokenizer:
     peers.live["w1"] = (LiveTurn(turn_id=one.turn.turn_id, at=TOKENIZER, offset=have + 5),)
     await peers.until(lambda: bool(resends))
     assert resends[0].offset == have
+    log = peers.events[one.turn.turn_id]
+    peers.tokens("w1", one.turn.turn_id, b"", offset=have, finish="stop")
+    await peers.until(lambda: isinstance(log[-1], Finished))
 
 
 async def test_a_prompt_that_the_bus_cannot_carry_is_refused_and_not_moved(

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import json
+import os
+import socket
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +15,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 Check = Callable[[], tuple[bool, str]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+SEND_BUFFER = 256 * 1024
+"""Bytes that the kernel holds for a client. Left to itself it holds megabytes for one that does not read."""
 LAST_BYTES_S = 2
 """How long a service that ends waits for clients to read what was written; one that never reads holds up nothing."""
 PATHS = frozenset({"/health", "/ready", "/metrics", "/health/live", "/health/ready"})
@@ -57,6 +61,14 @@ async def respond(health: Health, path: str, send: Send) -> None:
 
 class EmbeddedServer(uvicorn.Server):
     """uvicorn inside a service's loop: the service owns signals and the end."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen; connections inherit the listener's buffer."""
+        await super().startup(sockets)
+        for one in self.servers:
+            for listening in one.sockets:
+                with socket.socket(fileno=os.dup(listening.fileno())) as listener:
+                    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
