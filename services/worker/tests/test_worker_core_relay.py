@@ -3,6 +3,7 @@
 from array import array
 
 import pytest
+from catenary_protocols.bus import messages
 from catenary_protocols.bus.messages import RunTurn, TurnTokens
 from catenary_protocols.conversation import Hints, Sampling, TokenLogprob
 from catenary_protocols.errors import CapacityError, ErrorInfo, RequestError
@@ -11,7 +12,7 @@ from catenary_worker.core.admission import engine_turn
 from catenary_worker.core.pace import Pace
 from catenary_worker.core.relay import UNEXPLAINED, relay
 from catenary_worker.core.turns import Turn
-from catenary_worker.engines.base import Delta, EngineLoad, Finish, Penalties, Started
+from catenary_worker.engines.base import Delta, EngineLoad, Finish, Penalties, Retention, Started
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -162,14 +163,22 @@ def test_everything_the_engine_can_use_reaches_it() -> None:
         images=("data:,",),
         image_at=(1,),
         deadline=99.0,
+        session="chat",
+        retention=messages.Retention(priority=20, seconds=30.0),
+        lora="french",
+        half="decode",
+        handoff=b"there",
     )
-    got = engine_turn(sent, model="m", card="c")
+    got = engine_turn(sent, model="m", card="c", halves=frozenset({"decode"}))
     assert (got.key, got.prompt.tolist(), got.generated.tolist()) == (sent.turn, [1, 2], [8])
     assert (got.max_tokens, got.min_tokens, got.ignore_eos, got.stop_token_ids) == (9, 2, True, (3,))
     assert (got.temperature, got.top_p, got.top_k, got.min_p, got.seed) == (0.5, 0.9, 4, 0.1, 7)
     assert (got.penalties, got.logit_bias) == (Penalties(0.1, 0.2, 1.1), {5: -1.0})
     assert (got.priority, got.salt, got.deadline) == (4, "s", 99.0)
-    assert got.options == {"structural_tag": "{}", "logprobs": 3, "images": ("data:,",), "image_at": (1,)}
+    assert (got.session, got.retention) == ("chat", Retention(20, 30.0))
+    assert (got.half, got.handoff) == ("decode", b"there")
+    images = {"images": ("data:,",), "image_at": (1,)}
+    assert got.options == {"structural_tag": "{}", "logprobs": 3, "lora": "french", **images}
 
 
 @given(st.integers(-100, 100), st.integers(-100, 100), st.integers(0, 5), st.integers(0, 5))

@@ -52,6 +52,11 @@ def turn(name: str, prompt: list[int], max_tokens: int = 8) -> EngineTurn:
     return EngineTurn(name, array("I", prompt), max_tokens=max_tokens, temperature=0.0, ignore_eos=True)
 
 
+def resident(pid: int) -> int:
+    """Bytes of memory that a process holds."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def word(text: str) -> int:
     (token,) = unpack(TOKENIZER.encode(text, special=True))
     return token
@@ -224,6 +229,22 @@ async def test_a_dead_llama_cpp_is_the_end_of_the_engine(gguf: Path) -> None:
     with pytest.raises(CapacityError):
         engine.submit(turn("b", [300] * 40))
     await engine.stop()
+
+
+async def test_a_stopped_engine_gives_its_memory_back_and_says_what_it_does_while_it_starts(gguf: Path) -> None:
+    grown: list[int] = []
+    for _ in range(3):
+        phases: list[str] = []
+        engine = LlamaEngine(gguf, TOKENIZER, LlamaSettings(), context=1024, on_phase=phases.append)
+        await engine.start()
+        assert phases == ["loading tiny.gguf"]
+        pid = engine.pid
+        assert resident(pid) > 10 << 20
+        await engine.stop()
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+        grown.append(resident(os.getpid()))
+    assert grown[-1] - grown[0] < 4 << 20
 
 
 async def test_a_file_it_cannot_load_is_an_engine_error(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """What TensorRT-LLM does to those who trust it, one trap a test, on stand-ins of its versions."""
 
 import asyncio
+import gc
 import time
+import weakref
 from array import array
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -313,6 +315,17 @@ async def test_nothing_is_asked_for_before_the_first_request_or_after_shutdown_b
     assert gpu.log[0].startswith("constructed")
     assert gpu.log.index("shut down") == len(gpu.log) - 1
     assert "polled" in gpu.log
+
+
+async def test_a_stopped_engine_holds_nothing_of_it_any_more(gpu: StandIn) -> None:
+    one = engine()
+    async with running(one) as seen:
+        await seen.until_end(seen.submit(turn()))
+    there = weakref.ref(gpu.made.pop())
+    await asyncio.sleep(0)
+    gc.collect()
+    assert there() is None
+    assert gpu.log[-1] == "shut down"
 
 
 async def test_a_shutdown_that_hangs_is_given_up(gpu: StandIn) -> None:
