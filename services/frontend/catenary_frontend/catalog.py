@@ -8,6 +8,8 @@ from catenary_protocols.errors import CapacityError, RequestError
 from catenary_runtime.config import ConfigError
 from catenary_runtime.models import Directory
 
+LONGEST = 256
+"""Characters of a name that is told back."""
 May = Callable[[str], bool]
 
 
@@ -48,7 +50,8 @@ class Catalog:
         served = ", ".join(card.model for card in self.cards(may_use))
         if not served:
             raise CapacityError("no model is served yet", code="model_not_ready", retry_after=1)
-        raise RequestError(f"no model {model!r} here; there is: {served}", code="model_not_found", field="model")
+        asked = model if len(model) <= LONGEST else f"{model[:LONGEST]}…"
+        raise RequestError(f"no model {asked!r} here; there is: {served}", code="model_not_found", field="model")
 
 
 def _alias(entry: str) -> tuple[str, str]:

@@ -187,6 +187,7 @@ async def test_a_client_that_leaves_cancels_its_turn(stand: Stand, tokenizer: Sc
         (b'{"model":"org/m","messages":[{"role":"user","content":"\xff"}]}', 400, None),
         (b'{"model":"org/m","messages":[]}', 400, "messages"),
         (b'{"model":"org/m","messages":' + b"[" * 100_000, 400, "messages[0]"),
+        (b'{"model":"%b","messages":[{"role":"user","content":"x"}]}' % (b"a" * 1_000_000), 404, "model"),
         (b'{"model":"nope","messages":[{"role":"user","content":"x"}]}', 404, "model"),
         (b'{"model":"org/m","messages":[{"role":"user","content":"x"}],"max_tokens":0}', 400, "max_tokens"),
         (
@@ -201,6 +202,7 @@ async def test_bad_input_gets_a_clear_status(stand: Stand, raw: bytes, status: i
     answer = await stand.http.post("/v1/chat/completions", content=raw)
     assert answer.status_code == status
     assert answer.json()["error"]["param"] == field
+    assert len(answer.content) < 1_000
     assert answer.headers["x-request-id"].startswith("req_")
 
 

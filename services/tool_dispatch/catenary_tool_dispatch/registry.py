@@ -42,29 +42,36 @@ def read(path: Path) -> Registry:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise RegistryError(f"{path}: {error}", field="registry") from error
+    try:
+        return _registry(document, path.parent)
+    except RegistryError as error:
+        raise RegistryError(f"{path}: {error.message}", field=error.field) from error
+
+
+def _registry(document: dict[str, Any], folder: Path) -> Registry:
     _refuse_unknown(document, ("tools", "mcp"), "")
     tools: dict[str, Tool] = {}
-    for where, row in _rows(document, "tools", path):
-        tool = _read_tool(row, where, path.parent)
-        _add(tools, tool.spec.name, tool, where, path)
+    for where, row in _rows(document, "tools"):
+        tool = _read_tool(row, where, folder)
+        _add(tools, tool.spec.name, tool, where)
     servers: dict[str, McpSpec] = {}
-    for where, row in _rows(document, "mcp", path):
+    for where, row in _rows(document, "mcp"):
         server = _convert(row, McpSpec, where)
         check_way(server, ("command", "url"), where)
-        _add(servers, server.name, server, where, path)
+        _add(servers, server.name, server, where)
     return Registry(tools, servers)
 
 
-def _rows(document: dict[str, Any], key: str, path: Path) -> list[tuple[str, object]]:
+def _rows(document: dict[str, Any], key: str) -> list[tuple[str, object]]:
     rows = document.get(key, [])
     if not isinstance(rows, list):
-        raise RegistryError(f"{path}: {key} must be tables [[{key}]]", field=key)
+        raise RegistryError(f"{key} must be tables [[{key}]]", field=key)
     return [(f"{key}[{index}]", row) for index, row in enumerate(rows)]
 
 
-def _add(to: dict[str, Any], name: str, value: object, where: str, path: Path) -> None:
+def _add(to: dict[str, Any], name: str, value: object, where: str) -> None:
     if name in to:
-        raise RegistryError(f"{name!r} stands twice in {path}", field=f"{where}.name")
+        raise RegistryError(f"{where}: {name!r} stands twice", field=f"{where}.name")
     to[name] = value
 
 

@@ -74,6 +74,7 @@ def test_a_wrong_file_is_refused_with_the_place_named(tmp_path: Path, text: str,
     with pytest.raises(RegistryError) as caught:
         load(write(tmp_path, text))
     assert caught.value.field == field
+    assert caught.value.message.startswith(f"{tmp_path / 'tools.toml'}: ")
     assert said in caught.value.message
 
 

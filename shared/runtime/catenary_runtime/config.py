@@ -145,9 +145,11 @@ def _parsed(text: str, kind: Any, where: str) -> Any:
         return tuple(part for part in text.split(",") if part)
     else:
         try:
-            return _plain(kind)(text)
+            number = _plain(kind)(text)
         except ValueError:
             pass
+        else:
+            return _counted(number, where)
     raise ConfigError(f"{where}: {text!r} is not {_said(kind)}", field=where)
 
 
@@ -157,10 +159,17 @@ def _checked(value: Any, kind: Any, where: str) -> Any:
         if isinstance(value, list) and all(isinstance(one, str) for one in value):
             return tuple(value)
     elif type(value) is _plain(kind):
-        return value
+        return value if isinstance(value, str | bool) else _counted(value, where)
     elif _plain(kind) is float and type(value) is int:
-        return float(value)
+        return _counted(float(value), where)
     raise ConfigError(f"{where}: {value!r} is not {_said(kind)}", field=where)
+
+
+def _counted(number: Any, where: str) -> Any:
+    """Seconds, bytes, ports, instances: no setting is below nothing."""
+    if number >= 0:
+        return number
+    raise ConfigError(f"{where}: {number} is not 0 or more", field=where)
 
 
 def _plain(kind: Any) -> Any:
