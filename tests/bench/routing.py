@@ -32,6 +32,8 @@ GROUPS = 4
 TOOLS = 24
 THINK_S = 0.2
 PATIENCE_S = 120.0
+READY_S = 300.0
+"""Six processes open a vocabulary of 151,643 words."""
 CONFIG = """
 [router]
 policy = "{policy}"
@@ -169,7 +171,8 @@ def _of_policy(path: Path, texts: Texts, workload: Workload, policy: str) -> dic
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "catenary.toml"
         config.write_text(CONFIG.format(policy=policy, path=path))
-        with running_mesh(Path(folder), "--config", str(config)) as mesh:
+        flags = ("--config", str(config), "--ready-s", str(READY_S))
+        with running_mesh(Path(folder), *flags, ready_s=READY_S) as mesh:
             return asyncio.run(_play(mesh, texts, workload))
 
 

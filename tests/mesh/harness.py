@@ -89,7 +89,9 @@ class RunningMesh:
 
 
 @contextmanager
-def running_mesh(folder: Path, *flags: str, environment: Mapping[str, str] | None = None) -> Iterator[RunningMesh]:
+def running_mesh(
+    folder: Path, *flags: str, environment: Mapping[str, str] | None = None, ready_s: float = READY_S
+) -> Iterator[RunningMesh]:
     """A mesh until the end of the block. `flags` go to `catenary up`."""
     output = folder / "up.log"
     folder.mkdir(parents=True, exist_ok=True)
@@ -108,7 +110,7 @@ def running_mesh(folder: Path, *flags: str, environment: Mapping[str, str] | Non
         )
     assert launcher.stdout is not None
     try:
-        _await_ready(launcher, output)
+        _await_ready(launcher, output, ready_s)
         yield RunningMesh(launcher, folder / "data", json.loads((folder / "data" / "mesh.json").read_text()))
     finally:
         if launcher.poll() is None:
@@ -127,9 +129,9 @@ def _refusals(log: Path) -> list[str]:
     return [line for line in log.read_text().splitlines() if "Violation" in line] if log.exists() else []
 
 
-def _await_ready(launcher: "subprocess.Popen[str]", output: Path) -> None:
+def _await_ready(launcher: "subprocess.Popen[str]", output: Path, ready_s: float) -> None:
     assert launcher.stdout is not None
-    deadline = time.monotonic() + READY_S
+    deadline = time.monotonic() + ready_s
     while select.select([launcher.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
         line = launcher.stdout.readline()
         if line.startswith("Catenary is ready"):
