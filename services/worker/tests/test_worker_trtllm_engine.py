@@ -383,6 +383,7 @@ async def test_attention_ranks_are_told(gpu: StandIn) -> None:
     async with running(engine(tensor_parallel=4, attention_dp=True)) as seen:
         assert seen.info.ranks == 4
         assert gpu.llm.arguments["tensor_parallel_size"] == 4
+        assert gpu.llm.arguments["enable_attention_dp"]
 
 
 # --- the shared index ---------------------------------------------------------------------------------------------

@@ -52,6 +52,7 @@ def test_every_version_gets_reuse_events_chunks_and_statistics(version: Version)
     assert wanted["kv_cache_config"].enable_block_reuse
     assert wanted["kv_cache_config"].event_buffer_max_size >= 16_384
     assert ("scheduler_config" in wanted) == (version == "1.4")
+    assert wanted["guided_decoding_backend"] == "xgrammar"
 
 
 def test_further_arguments_go_through_and_unknown_ones_are_named(version: Version) -> None:
@@ -134,6 +135,8 @@ def test_a_request_says_only_what_the_version_takes(version: Version) -> None:
     assert (sampling.presence_penalty, sampling.repetition_penalty) == (0.5, 1.1)
     assert getattr(sampling, "prompt_ignore_length", 40) == 40
     assert not sampling.detokenize
+    assert not sampling.add_special_tokens
+    assert written(EngineTurn("t", PROMPT, ignore_eos=True))["sampling_params"].ignore_eos
     assert sampling.include_stop_str_in_output
     assert sampling.return_perf_metrics
 
@@ -191,6 +194,15 @@ def test_salt_goes_through_where_it_is_taken_and_is_refused_where_not(version: V
     else:
         with pytest.raises(RequestError):
             writer.check(turn)
+
+
+def test_what_a_version_takes_is_a_feature(version: Version) -> None:
+    writer = RequestWriter(load_api(), TrtSettings(loras={"french": "/f"}), ())
+    everywhere = {"cancel", "guide", "logprobs", "lora", "priority", "retention"}
+    assert writer.features == everywhere | ({"salt"} if version != "1.1" else set())
+    assert RequestWriter(load_api(), TrtSettings(guide="none", role="prefill"), ()).features.isdisjoint(
+        {"cancel", "guide", "lora"}
+    )
 
 
 def test_an_adapter_is_named_numbered_and_found(version: Version) -> None:
@@ -267,14 +279,15 @@ def test_no_more_tokens_than_were_asked_for() -> None:
     assert (last.tokens, last.finish, last.stop_token) == ((5, 6), "length", False)
 
 
-@pytest.mark.parametrize(("finish", "finished"), [("timeout", True), (None, True)])
-def test_an_end_without_a_good_reason_is_an_error(finish: str | None, finished: bool) -> None:
+@pytest.mark.parametrize(("finish", "why"), [("timeout", "too long"), (None, "did not say why")])
+def test_an_end_without_a_good_reason_is_an_error(finish: str | None, why: str) -> None:
     result = said([5], finish)
-    result.finished = finished
+    result.finished = True
     last = running().read(result, 32)
     assert last is not None
     assert last.finish == "error"
     assert last.error is not None
+    assert why in last.error.message
 
 
 @pytest.mark.parametrize(
