@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from catenary_tokenizers import ModelTokenizer, TurnMemory, block_hashes, extend_hashes, load, pack, scope_of
+from catenary_tokenizers import ModelTokenizer, TurnMemory, block_hashes, extend_hashes, load, pack, scope_of, unpack
 
 from tests.models import fetch
 
@@ -65,8 +65,7 @@ def measure() -> dict[str, float]:
     model = load(fetch.qwen())
     messages, tools = conversation(1)
     ids = prompt(model, messages, tools)
-    memory = TurnMemory(model.table, 64 << 20)
-    memory.remember(SCOPE, ids, pack([1, 2, 3]))
+    memory = remembered(model, messages, tools, ids)
     before = ids, block_hashes(ids, BLOCK)
     known = [turn(messages, number) for number in range(ROUNDS + 1)]
     cold = [conversation(100 + number) for number in range(ROUNDS + 1)]
@@ -93,6 +92,19 @@ def prompt(
     ids = model.encode_prompt(model.render(messages, tools), memory, SCOPE)
     extend_hashes(*before, ids, BLOCK)
     return ids
+
+
+def remembered(
+    model: ModelTokenizer, messages: list[dict[str, Any]], tools: list[dict[str, Any]], whole: bytes
+) -> TurnMemory:
+    """A memory that has every answer of the session, as that of a session served from its start."""
+    memory = TurnMemory(model.table, 64 << 20)
+    ids, end = unpack(whole), model.control_tokens["<|im_end|>"]
+    for at, message in enumerate(messages):
+        if message["role"] == "assistant":
+            before = prompt(model, messages[:at], tools)
+            memory.remember(SCOPE, before, pack(ids[len(before) // 4 : ids.index(end, len(before) // 4) + 1]))
+    return memory
 
 
 def detokenise(model: ModelTokenizer, ids: bytes, step: int) -> None:
