@@ -21,7 +21,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=2, help="workers (2)")
     parser.add_argument("--time-scale", type=float, default=1.0, help="simulator: 1 is real time (1)")
     parser.add_argument("--sessions", type=int, default=SESSIONS, help=f"sessions that come back ({SESSIONS})")
-    add_target(parser)
+    add_target(parser, "one of its own")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -61,11 +61,11 @@ class Target:
         return asked or names[0]
 
 
-def add_target(parser: argparse.ArgumentParser) -> None:
-    """The flags that name a mesh."""
+def add_target(parser: argparse.ArgumentParser, otherwise: str = "the mesh that runs here") -> None:
+    """The flags that name a mesh. `otherwise`: which it is when none is named."""
     add = parser.add_argument_group("which mesh").add_argument
-    add("--api", default="", metavar="URL", help="base URL of its HTTP APIs (default: the mesh that runs here)")
-    add("--nats", default="", metavar="URL", help="its broker (env CATENARY_NATS; default: the mesh that runs here)")
+    add("--api", default="", metavar="URL", help=f"base URL of its HTTP APIs (default: {otherwise})")
+    add("--nats", default="", metavar="URL", help=f"its broker (env CATENARY_NATS; default: {otherwise})")
     add("--namespace", default="", help="first tokens of every subject (default catenary.v1)")
     add("--data-dir", default="", help="data directory of the mesh that runs here (default .data)")
     add("--config", default="", help="catenary.toml to read (env CATENARY_CONFIG; default ./catenary.toml)")

@@ -63,7 +63,8 @@ def test_streams_are_made_once_and_kept(external: Start, tmp_path: Path, capsys:
     assert "made stream catenary-v1-TOOLS" in (first := capsys.readouterr().out)
     assert "made consumer exec-lookup" in first
     assert main(argv) == 0
-    assert "kept stream catenary-v1-TOOLS" in capsys.readouterr().out
+    assert "kept stream catenary-v1-TOOLS" in (again := capsys.readouterr().out)
+    assert "kept consumer exec-lookup" in again
 
 
 def test_nobody_on_the_bus_is_exit_code_1(external: Start, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,9 +32,7 @@ async def provision(js: JetStreamContext, subjects: Subjects, tools: Iterable[st
     done.append(await _bucket(js, subjects.models_bucket, ttl_s=0, size=16 * MB))
     done.append(await _bucket(js, subjects.responses_bucket, ttl_s=24 * 3600, size=512 * MB))
     done.append(await _store(js, subjects.artifacts_bucket, size=1024 * MB))
-    for tool in tools:
-        await ensure_consumer(js, subjects, tool)
-        done.append(f"made consumer {subjects.executor_consumer(tool)}")
+    done += [await _consumer(js, subjects, tool) for tool in tools]
     return done
 
 
@@ -77,6 +75,17 @@ async def _store(js: JetStreamContext, name: str, *, size: int) -> str:
         await js.create_object_store(name, config=ObjectStoreConfig(bucket=name, max_bytes=size))
         return f"made object store {name}"
     return f"kept object store {name}"
+
+
+async def _consumer(js: JetStreamContext, subjects: Subjects, tool: str) -> str:
+    name = subjects.executor_consumer(tool)
+    try:
+        await js.consumer_info(subjects.tool_stream, name)
+    except NotFoundError:
+        await ensure_consumer(js, subjects, tool)
+        return f"made consumer {name}"
+    await ensure_consumer(js, subjects, tool)
+    return f"kept consumer {name}"
 
 
 async def ensure_consumer(js: JetStreamContext, subjects: Subjects, tool: str) -> None:
