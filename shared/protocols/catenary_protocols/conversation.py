@@ -128,9 +128,7 @@ class Conversation(Wire, frozen=True):
 
     def images(self) -> Iterator[ImagePart]:
         """Its images, in order."""
-        for message in self.messages:
-            if isinstance(message, UserMessage | ToolMessage):
-                yield from (part for part in message.parts if isinstance(part, ImagePart))
+        return (part for message in self.messages for part in message.parts if isinstance(part, ImagePart))
 
 
 class Sampling(Wire, frozen=True):
