@@ -34,7 +34,12 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 def make_app(edge: Edge, version: str) -> App:
     """The app of one frontend."""
     api = FastAPI(
-        title="Catenary", version=version, exception_handlers=dict[Any, Any](HANDLERS), docs_url=None, redoc_url=None
+        title="Catenary",
+        version=version,
+        exception_handlers=dict[Any, Any](HANDLERS),
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,  # a redirect would be no answer of any of the APIs
     )
     api.add_api_route(CHAT.path, turn_endpoint(CHAT, edge), methods=["POST"], openapi_extra=CHAT_OPERATION)
     api.add_api_route(

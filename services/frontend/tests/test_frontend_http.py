@@ -208,6 +208,8 @@ async def test_bad_input_gets_a_clear_status(stand: Stand, raw: bytes, status: i
 
 async def test_paths_methods_and_encodings_that_are_not_there(stand: Stand) -> None:
     unknown = await stand.http.get("/v1/nothing")
+    slash = await stand.http.post("/v1/chat/completions/", content=b"{}")
+    assert slash.status_code == 404
     wrong = await stand.http.get("/v1/chat/completions")
     packed = await stand.http.post("/v1/chat/completions", content=b"x", headers={"content-encoding": "rot13"})
     found = [(one.status_code, one.json()["error"]["code"]) for one in (unknown, wrong, packed)]
