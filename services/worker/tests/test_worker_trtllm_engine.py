@@ -14,7 +14,7 @@ import pytest
 from catenary_protocols.errors import CapacityError, EngineError, RequestError
 from catenary_worker.engines.base import EngineTurn
 from catenary_worker.engines.contract import Observed
-from catenary_worker.engines.trtllm import TrtEngine, TrtSettings
+from catenary_worker.engines.trtllm import TrtEngine, TrtSettings, polling
 from catenary_worker.engines.trtllm import standin as trt
 from catenary_worker.engines.trtllm.standin import StandIn, Version, standin
 
@@ -362,6 +362,15 @@ async def test_statistics_that_never_come_hold_nobody_up(newer: StandIn) -> None
     newer.stalls = True
     async with running(engine()) as seen:
         assert (await seen.until_end(seen.submit(turn()))).finish == "length"
+
+
+async def test_an_engine_with_no_statistics_at_all_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(polling, "PATIENCE_S", 0.05)
+    with standin("1.2") as gpu:
+        gpu.stalls = True
+        with pytest.raises(EngineError):
+            await engine().start()
+        assert gpu.log[-1] == "shut down"
 
 
 async def test_statistics_tell_of_blocks_and_each_iteration_once(gpu: StandIn) -> None:
