@@ -18,6 +18,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 COUNTED = pytest.StashKey[dict[str, int]]()
+BY_FAULT = pytest.StashKey[dict[str, dict[str, int]]]()
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -39,8 +40,11 @@ async def clients_of_all(
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def clients(clients_of_all: Clients) -> AsyncIterator[Clients]:
+async def clients(clients_of_all: Clients, request: pytest.FixtureRequest) -> AsyncIterator[Clients]:
+    before = clients_of_all.counts.copy()
     yield clients_of_all
+    faults = request.config.stash.setdefault(BY_FAULT, {})
+    faults[request.node.name.removeprefix("test_").replace("_", " ")] = dict(clients_of_all.counts - before)
     await clients_of_all.stand.whole()
 
 
@@ -50,6 +54,8 @@ def stand(clients: Clients) -> Stand:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for fault, became in config.stash.get(BY_FAULT, {}).items():
+        terminalreporter.write_line(f"{fault}: " + ", ".join(f"{count} {what}" for what, count in became.items()))
     counts = config.stash.get(COUNTED, None)
     if counts:
         terminalreporter.write_line("faults: " + ", ".join(f"{count} {what}" for what, count in counts.items()))

@@ -176,7 +176,7 @@ class Stand:
         await self.whole()
 
     async def _add(self, service: str, name: str, flags: list[str]) -> None:
-        port = free_tcp_port()
+        port = self._port()
         proxy = Proxy(self.server)
         await proxy.start()
         arguments = [
@@ -187,6 +187,13 @@ class Stand:
         process = Process(MODULES[service], arguments, self.folder / f"{name}.log", {"CATENARY_NATS": proxy.url})
         self.parts[name] = Part(service, name, process, proxy, f"http://127.0.0.1:{port}")
         process.start()
+
+    def _port(self) -> int:
+        """A free one that no other part was given: those that are still starting do not hold theirs yet."""
+        given = {part.url.rpartition(":")[2] for part in self.parts.values()}
+        while str(port := free_tcp_port()) in given:
+            pass
+        return port
 
     async def start_again(self, *names: str) -> None:
         """Start what was killed, and wait until all of it takes work."""

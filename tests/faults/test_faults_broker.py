@@ -22,8 +22,8 @@ async def test_every_turn_completes_when_the_broker_is_killed_and_comes_back(cli
         await asyncio.to_thread(stand.server.kill)
         back = asyncio.Event()
         asyncio.get_running_loop().call_later(AWAY_S, back.set)
+        await back.wait()
         async with clients.turns(LONG) as (new,):
-            await back.wait()
             await asyncio.to_thread(stand.server.start)
             for turn, request in zip((*turns, new), (*requests, LONG), strict=True):
                 await clients.same(turn, request)

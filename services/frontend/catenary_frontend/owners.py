@@ -51,10 +51,14 @@ class Owners:
         self.cut_at = -1.0
 
     def submit(self, turn: OpenTurn) -> None:
-        """Ask the best owner there is to take it; without any, wait for one a while."""
+        """Ask the best owner there is to take it; without any, wait for one a while.
+
+        While we are cut off nobody is asked, so that the turn is surely nobody's when we are back: `tick` submits it.
+        """
         peers = {peer.instance: peer.incarnation for peer in self._presence.live("tokenizer") if peer.takes_work}
         turn.taken = False
-        turn.owner = pick(turn.request.session, (n for n in peers if (n, peers[n]) not in turn.refused_by)) or ""
+        able = (name for name in peers if (name, peers[name]) not in turn.refused_by)
+        turn.owner = "" if self._presence.cut_off else pick(turn.request.session, able) or ""
         if turn.owner:
             turn.incarnation = peers[turn.owner]
             self._ask(turn, turn.request, lambda: self._nobody_there(turn))
