@@ -172,8 +172,9 @@ class Fleet:
         Where some prefill and some decode, it begins with those that prefill, or where a worker does all of it.
         """
         ready = self._ready(turn)
-        split = {"prefill", "decode"} <= {half for worker in ready for half in worker.beat.halves}
-        first = [worker for worker in ready if split and "decode" not in worker.beat.halves]
+        kinds = {worker.beat.halves for worker in ready}
+        split = {"prefill", "decode"} <= {half for kind in kinds for half in kind}
+        first = [worker for worker in ready if "decode" not in worker.beat.halves] if split else []
         return first or [worker for worker in ready if "whole" in worker.beat.halves]
 
     def decoding(self, turn: PlaceTurn) -> Worker | None:
@@ -191,7 +192,7 @@ class Fleet:
             and (not turn.within.workers or worker.name in turn.within.workers)
             and (not turn.within.tags or set(turn.within.tags) <= set(worker.beat.tags))
         ]
-        return [worker for worker in ready if worker.name not in turn.not_on] or ready
+        return [worker for worker in ready if worker.name not in turn.not_on] or ready if turn.not_on else ready
 
     def has_model(self, model: str) -> bool:
         """Whether any worker has this model, ready or not, whatever its card."""
