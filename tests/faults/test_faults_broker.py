@@ -84,4 +84,4 @@ async def test_the_turns_of_a_frontend_that_was_cut_off_too_long_end_in_an_error
         proxy.block()
         await stand.watch.until("its turn was dropped", lambda: not stand.watch.holder("worker", turn.turn_id))
         proxy.unblock()
-        await clients.failed(turn, "cancelled")
+        await clients.failed(turn, "disconnected")

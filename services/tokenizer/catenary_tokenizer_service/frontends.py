@@ -4,12 +4,19 @@ import asyncio
 
 import structlog
 from catenary_protocols.bus.messages import Beat, LiveTurn
+from catenary_protocols.errors import ErrorInfo
 from catenary_runtime.presence import Peer
 
 from catenary_tokenizer_service.turn import Phase, Turn
 from catenary_tokenizer_service.turns import Turns
 
 log = structlog.get_logger()
+
+
+def _lost(turn: Turn) -> ErrorInfo:
+    """What a frontend that was only cut off tells the client when it is back."""
+    error = "the service that answers you was away from the mesh for too long"
+    return ErrorInfo(code="disconnected", message=error, retry=not turn.published)
 
 
 class Frontends:
@@ -45,7 +52,7 @@ class Frontends:
             if turn.request.resumable:
                 turn.orphaned_at = asyncio.get_running_loop().time()
             else:
-                self._turns.cancel(turn, "frontend died")
+                self._turns.cancel(turn, "frontend died", _lost(turn))
 
     def renewed(self, _old: Peer, new: Peer) -> None:
         """It was cut off and goes on with the turns it names; the others died with it."""
@@ -54,7 +61,7 @@ class Frontends:
             if turn.turn_id in kept:
                 turn.frontend_incarnation = new.incarnation
             elif turn.phase is not Phase.ENDED and not turn.request.resumable:
-                self._turns.cancel(turn, "frontend restarted")
+                self._turns.cancel(turn, "frontend restarted", _lost(turn))
 
     def tick(self, now: float) -> None:
         """Cancel resumable turns that nobody came back for."""

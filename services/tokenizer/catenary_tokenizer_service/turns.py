@@ -329,14 +329,15 @@ class Turns:
         self.outbox.add(turn, [Failed(error=error, usage=turn.usage())])
         self._ended(turn, error.code)
 
-    def cancel(self, turn: Turn, reason: str) -> None:
-        """Nobody wants it any more."""
+    def cancel(self, turn: Turn, reason: str, error: ErrorInfo | None = None) -> None:
+        """Nobody wants it any more; `error` is for a client that may yet hear of its end."""
         if turn.phase is Phase.ENDED:
             return
         self._stop_work(turn, reason)
         self.ahead.dropped(turn)
         self.calls.cancel(turn, reason)
-        self.outbox.add(turn, [Finished(reason="cancelled", usage=turn.usage(), choice=turn.request.choice)])
+        end = Finished(reason="cancelled", usage=turn.usage(), choice=turn.request.choice)
+        self.outbox.add(turn, [Failed(error=error, usage=turn.usage()) if error else end])
         self._ended(turn, "cancelled")
 
     def hand_back(self, turn: Turn) -> None:
