@@ -15,6 +15,8 @@ import pytest
 
 from tests.mesh.harness import MODEL, PATIENCE_S, RunningMesh, Script, running_mesh, stream
 
+pytestmark = pytest.mark.slow
+
 LONG: dict[str, Any] = {
     "model": MODEL,
     "messages": [{"role": "user", "content": "Count."}],

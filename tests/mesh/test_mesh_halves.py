@@ -15,6 +15,8 @@ from nats.aio.msg import Msg
 
 from tests.mesh.harness import MODEL, PATIENCE_S, WEATHER, RunningMesh, Script, running_mesh
 
+pytestmark = pytest.mark.slow
+
 CONFIG = f"""
 [[models]]
 name = "{MODEL}"

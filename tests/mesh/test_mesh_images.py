@@ -4,9 +4,12 @@ import base64
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.mesh.harness import MODEL, RunningMesh
 from tests.mesh.ops import VISION
+
+pytestmark = pytest.mark.slow
 
 LONG = "The harbour of Bergen has a quay for every wind, and each of them has a name. " * 20
 

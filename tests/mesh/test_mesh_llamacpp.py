@@ -19,6 +19,8 @@ from catenary_worker.engines.llamacpp.testing import write_tiny_gguf
 
 from tests.mesh.harness import PATIENCE_S, RunningMesh, running_mesh
 
+pytestmark = pytest.mark.slow
+
 MODEL, BLOCK = "tiny", 16
 README = Path(__file__).parents[2] / "README.md"
 SCHEMA = {

@@ -14,6 +14,8 @@ from nats.aio.msg import Msg
 from tests.mesh import ops
 from tests.mesh.harness import MODEL, PATIENCE_S, RunningMesh, Script, stream
 
+pytestmark = pytest.mark.slow
+
 SECOND = 100
 """Tokens of the paced model in a second."""
 KEPT_S = 0.5

@@ -13,6 +13,8 @@ from tests.mesh import ops
 from tests.mesh.harness import MODEL, WEATHER, RunningMesh, Script, stream
 from tests.mesh.test_mesh_turns import deltas
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def engines(ops_mesh: RunningMesh) -> AsyncIterator[Script]:

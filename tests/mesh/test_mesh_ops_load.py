@@ -17,6 +17,8 @@ from nats.aio.msg import Msg
 from tests.mesh import ops
 from tests.mesh.harness import MODEL, PATIENCE_S, WEATHER, RunningMesh
 
+pytestmark = pytest.mark.slow
+
 MB = 1 << 20
 AT_ONCE = 200
 SLOW = 50
@@ -98,7 +100,6 @@ async def test_a_worker_that_nobody_answers_for_is_left_at_once(ops_mesh: Runnin
                 assert time.monotonic() - began < 1
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(150)
 async def test_clients_that_hardly_read_are_cut_and_hold_up_nobody(ops_mesh: RunningMesh) -> None:
     """Each takes a byte a second, the engine talks as fast as it can, and they stay when they were cut."""
