@@ -16,6 +16,8 @@ MODULES = (
     "parsers",
     "overload",
     "retention",
+    "reuse",
+    "headers",
     "faults",
 )
 
