@@ -95,6 +95,11 @@ def is_error(path: str, body: Any) -> bool:
     return isinstance(error["code"], str) and {"param"} <= set(error)
 
 
+def is_nowhere(answer: httpx.Response) -> bool:
+    """Whether the request named workers (`nvext.routing`) of which none is there: true, and may change."""
+    return answer.status_code == 503 and '"no_worker"' in answer.text and "retry-after" in answer.headers
+
+
 def ends_well(path: str, stream: str) -> bool:
     """Whether its last event is one of those that end a stream of the path's API."""
     last = stream.rstrip("\n").rpartition("\n\n")[2]
@@ -143,7 +148,7 @@ def trial(client: httpx.Client, path: str, tried: Tried, count: int) -> Callable
         def one(case: Case[Any]) -> None:
             answer = sent(client, case)
             tried.note(answer.status_code)
-            assert answer.status_code < 500, answer.text
+            assert answer.status_code < 500 or is_nowhere(answer), answer.text
             if answer.status_code >= 400:
                 assert is_error(path, answer.json()), answer.text
             elif answer.headers["content-type"].startswith("text/event-stream"):

@@ -65,7 +65,7 @@ class TokenizerService(Service[TokenizerSettings]):
         await self.bus.subscribe(subjects.to("tool_result"), self.turns.result)
         self.spawn(self.directory.run(), "cards")
         self.spawn(self.models.run(), "models")
-        self.spawn(self.turns.prepare(), "prepare")
+        self.spawn(self.turns.preparing.run(), "prepare")
         self.spawn(self.carrier.run(), "memory")
         self.spawn(self._tick(), "tick")
 

@@ -2,14 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
-from functools import partial
-from typing import Any
+from collections.abc import Callable
 
-import msgspec
 import structlog
 from catenary_protocols.bus.messages import Placement, TurnRequest, TurnTokens
-from catenary_protocols.errors import CatenaryError, ErrorInfo
+from catenary_protocols.errors import ErrorInfo
 from catenary_protocols.turn_events import (
     Accepted,
     CallComplete,
@@ -20,10 +17,8 @@ from catenary_protocols.turn_events import (
     Started,
     TurnEvent,
 )
-from catenary_runtime import telemetry
 from catenary_runtime.bus import Bus
 from catenary_runtime.presence import Presence
-from catenary_tokenizers.divergence import PromptWatch
 from nats.aio.msg import Msg
 
 from catenary_tokenizer_service.core.calls import policy_for, unmet
@@ -32,22 +27,19 @@ from catenary_tokenizer_service.core.odd import odd
 from catenary_tokenizer_service.egress.calls import CallPublisher
 from catenary_tokenizer_service.egress.frames import Outbox
 from catenary_tokenizer_service.egress.stream import AnswerStream, EngineFinish
-from catenary_tokenizer_service.ingress.prompts import Prompt, prepare
 from catenary_tokenizer_service.keeping import Keeping
 from catenary_tokenizer_service.metrics import (
-    DIVERGED,
-    ENCODE,
     ENDED,
     LOG_BYTES,
     MALFORMED,
     MOVED,
     ODD,
     PREDICTION_ERROR,
-    RENDER,
     TOKENS,
 )
 from catenary_tokenizer_service.models import ServedModel
 from catenary_tokenizer_service.placing import Placer, PlacingEvents
+from catenary_tokenizer_service.preparing import Preparing
 from catenary_tokenizer_service.running import MOVES_ON, Runner, RunningEvents
 from catenary_tokenizer_service.serving import Serving
 from catenary_tokenizer_service.settings import TokenizerSettings
@@ -56,7 +48,6 @@ from catenary_tokenizer_service.turn import Phase, Turn
 
 log = structlog.get_logger()
 MB = 1 << 20
-Work = Callable[[], Coroutine[Any, Any, None]]
 UNCONFIRMED_S = 10.0
 """How long an ended turn's log waits for a frontend that neither confirms nor dies."""
 
@@ -70,7 +61,8 @@ class Turns:
         self.calls = CallPublisher(bus, self.outbox, settings.tool_deadline_s, self._called_before)
         self.placer = Placer(bus, presence, PlacingEvents(self._queued, self._placed, self.fail), settings.no_router_s)
         self.keeping = Keeping(bus)
-        self.ahead = Speculation(bus, presence, serving.models, self.later)
+        self.preparing = Preparing(serving, settings.prompt_watch_mb * MB, self._prepared, self.fail)
+        self.ahead = Speculation(bus, presence, serving.models, self.preparing.later)
         events = RunningEvents(self._tokens, self.move, self.fail, self.ahead.tokens)
         self.runner = Runner(bus, presence, self.live, events)
         self.beat_s = settings.beat_s
@@ -79,10 +71,7 @@ class Turns:
         self.idle.set()
         self.on_remembered: Callable[[ServedModel, str], None] = lambda _model, _session: None
         self._models = serving.models
-        self._serving = serving
         self._settings = settings
-        self._prompts = PromptWatch(settings.prompt_watch_mb * MB)
-        self._later: asyncio.Queue[Work] = asyncio.Queue()
 
     # --- in -----------------------------------------------------------------------------------------------------
 
@@ -105,76 +94,12 @@ class Turns:
         )
         self.ahead.begun(turn)
         self.idle.clear()
-        self.later(partial(self._prepare, turn))
+        self.preparing.take(turn)
         return turn
 
-    def later(self, work: Work) -> None:
-        """Do this when the loop gets to it."""
-        self._later.put_nowait(work)
-
-    async def prepare(self) -> None:
-        """Make prompts, until cancelled: the loop breathes after each, and none waits for another's helper."""
-        async with asyncio.TaskGroup() as tasks:
-            while True:
-                work = await self._later.get()
-                tasks.create_task(work())
-                await asyncio.sleep(0)
-
-    async def _prepare(self, turn: Turn) -> None:
-        try:
-            model = await self._serving.model(turn.request.model)
-            if turn.phase is not Phase.PREPARING:
-                return
-            prompt = await prepare(model, turn.request, self._prompts.last(turn.request.session))
-        except CatenaryError as error:
-            self.fail(turn, error.info)
-        else:
-            if turn.phase is Phase.PREPARING:
-                self._prepared(turn, model, prompt)
-
-    def _prepared(self, turn: Turn, model: ServedModel, prompt: Prompt) -> None:
-        request = turn.request
-        turn.prompt, turn.card = prompt, model.card.card
-        parent = telemetry.extract(turn.trace)
-        telemetry.record("render", parent, prompt.began, prompt.rendered)
-        telemetry.record("encode", parent, prompt.rendered, prompt.encoded)
-        RENDER.observe(prompt.rendered - prompt.began)
-        ENCODE.observe(prompt.encoded - prompt.rendered)
-        self._watch(turn, prompt, model.card.block_size)
-        conversation = request.conversation
-        turn.stream = AnswerStream(
-            model,
-            turn.turn_id,
-            turn.policy,
-            tools=conversation.tools,
-            prompt=prompt.ids,
-            thinking=prompt.thinking,
-            stop=request.sampling.stop,
-            one_call=not conversation.parallel_calls,
-            choice=request.choice,
-            plain=conversation.plain,
-            likely=request.sampling.logprobs is not None,
-        )
+    def _prepared(self, turn: Turn) -> None:
         turn.phase = Phase.PLACING
         self.placer.place(turn, self._models)
-
-    def _watch(self, turn: Turn, prompt: Prompt, block_size: int) -> None:
-        """Tell where a session's prompt leaves its last one: its cached blocks end there."""
-        left = self._prompts.observe(turn.request.session, prompt.seen, block_size)
-        if left is not None:
-            DIVERGED.labels(cause=left.cause).inc()
-            log.info(
-                "prompt.diverged",
-                turn_id=turn.turn_id,
-                session=turn.request.session,
-                cause=left.cause,
-                message=left.message,
-                role=left.role,
-                token=left.token,
-                blocks_lost=left.blocks_lost,
-            )
-            if turn.request.explain:
-                turn.diverged = msgspec.json.encode(left).decode()
 
     # --- placing and moving -------------------------------------------------------------------------------------
 

@@ -66,9 +66,9 @@ class Commands:
             case Attach():
                 self._attach(command, msg)
             case CountTokens():
-                self._turns.later(partial(self._count, msg, command))
+                self._turns.preparing.later(partial(self._count, msg, command))
             case Detokenize():
-                self._turns.later(partial(self._text, msg, command))
+                self._turns.preparing.later(partial(self._text, msg, command))
 
     def _answer(self, msg: Msg, message: Message) -> None:
         if msg.reply:
