@@ -5,7 +5,8 @@ model spells its calls as no client does: two spaces, `\\u00e9`, `600.0`. Each t
 are placed is measured by `routing`.
 
 Two cannot have their answers' blocks again: OpenAI's SDK and its agents drop thoughts in Chat, so that the next prompt has
-other tokens from the answer's first on; openclaw moves a message behind all others, and with it all that follows.
+other tokens from the answer's first on; openclaw moves a message behind all others, and with it all that follows. The last
+session's model leaves an empty line before its calls, where its template has none: from there on its answers are lost.
 """
 
 import asyncio
@@ -44,6 +45,8 @@ NOTES = "".join(f"{line}. Pier {line * 5 % 31} of the caf\\u00e9 is read. " for 
 CALL = f'{{{{"name": "run", "arguments": {{{{"command":  "cat part-{{0}}", "why": "{NOTES}", "timeout": 600.0}}}}}}}}'
 THOUGHT = " ".join(["Part {0} is next, and it may say where the last one ends."] * 8)
 SAID = f"<think>\n{THOUGHT}\n</think>\n\n{{1}}<tool_call>\n{CALL}\n</tool_call>"
+
+OTHER_SPACE = SAID.replace("{1}", "I read it.\n\n")
 
 
 @dataclass(frozen=True)
@@ -226,13 +229,13 @@ async def _measure(environment: Mapping[str, str]) -> Json:
         flags = ("--time-scale", "0", "--sim-script")
         with running_mesh(Path(folder), *flags, environment=environment) as mesh:
             for name, client in CLIENTS.items():
-                turns = await play(mesh, client)
-                results[name] = summary(turns)
+                results[name] = summary(await play(mesh, client))
+            results["anthropic, other white space"] = summary(await play(mesh, CLIENTS["anthropic"], OTHER_SPACE))
     return results
 
 
 def summary(turns: Sequence[Turn]) -> Json:
-    """`ratio` of blocks found to blocks that were there, and `answers`: the same of those that answers filled."""
+    """`ratio` of blocks found to blocks that were there; `answers`: of those that answers filled, below 0 where more is lost."""
     found = [later.cached // BLOCK for later in turns[1:]]
     whole = [(turn.prompt + turn.output - 1) // BLOCK for turn in turns[:-1]]
     lost = [had - has for had, has in zip(whole, found, strict=True)]
@@ -242,7 +245,7 @@ def summary(turns: Sequence[Turn]) -> Json:
     return {**result, "diverged": left[0]} if left else result
 
 
-async def play(mesh: RunningMesh, client: Client) -> list[Turn]:
+async def play(mesh: RunningMesh, client: Client, said: str = SAID) -> list[Turn]:
     """One session. Raises when a turn is refused, makes no call, or is shorter than it has to be."""
     topic = f"Read all parts of topic-{secrets.token_hex(8)}."
     pinned = {"model": MODEL, "nvext": {"routing": {"workers": [mesh.workers[0]]}}}
@@ -250,7 +253,7 @@ async def play(mesh: RunningMesh, client: Client) -> list[Turn]:
     steps: list[Step] = []
     async with mesh.bus() as bus, mesh.client() as http, asyncio.timeout(WITHIN_S):
         script = Script(bus, mesh.workers, topic)
-        words = (SAID.format(number, "I read it.\n" if number % 2 else "") for number in range(TURNS))
+        words = (said.format(number, "I read it.\n" if number % 2 else "") for number in range(TURNS))
         await script.say(*words, match=topic)
         for number in range(TURNS):
             body = {**client.body(topic, steps), **pinned}
