@@ -28,8 +28,9 @@ TOOL_PLANE: tuple[type[Wire], ...] = (
 
 
 def message_types() -> list[type[messages.Message]]:
-    """Every message of the mesh's own plane, by name."""
-    return sorted(messages.Message.__subclasses__(), key=lambda kind: kind.__name__)
+    """Every message of the mesh's own plane, by name; what a service keeps in a file of its own is none."""
+    ours = (kind for kind in messages.Message.__subclasses__() if kind.__module__.startswith(messages.__name__))
+    return sorted(ours, key=lambda kind: kind.__name__)
 
 
 def example(kind: type[Wire]) -> Wire:
