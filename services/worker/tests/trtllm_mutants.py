@@ -28,6 +28,7 @@ PLUGINS = ("pytest_asyncio.plugin", "pytest_timeout")
 OPTIONS = ["-q", "-x", "--timeout=0", "-p", "no:cacheprovider", *(part for name in PLUGINS for part in ("-p", name))]
 LONGEST_S = 20
 """A change that makes a test hang is noticed, too."""
+AT_ONCE = 6
 KILLED = {1, -signal.SIGALRM}
 """What pytest returns when a test failed (5 would mean that there is no such test), or what ended it."""
 
@@ -198,11 +199,11 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-def run(tests: str, name: str, mutant: Mutant | None) -> int:
-    """The exit code of one test in a fork; 1: it failed."""
+def start(tests: str, name: str, mutant: Mutant | None) -> int:
+    """Begin one test in a fork; returns its process id."""
     child = os.fork()
     if child:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return child
     signal.alarm(LONGEST_S if mutant else 0)
     if mutant is not None:
         sys.meta_path.insert(0, _Finder(mutant))
@@ -211,6 +212,27 @@ def run(tests: str, name: str, mutant: Mutant | None) -> int:
     os.dup2(quiet, 2)
     file = str(HERE / f"test_worker_{tests}.py")
     os._exit(int(pytest.main([*OPTIONS, "-k", name, file])))
+
+
+def run(tests: str, name: str) -> int:
+    """The exit code of unchanged tests; 1: one failed."""
+    return os.waitstatus_to_exitcode(os.waitpid(start(tests, name, None), 0)[1])
+
+
+def survivors(mutants: Sequence[Mutant]) -> list[Mutant]:
+    """Those whose test passes all the same. Several run at once: a mutant that hangs takes time and no core."""
+    survived: list[Mutant] = []
+    running: dict[int, Mutant] = {}
+    waiting = list(reversed(mutants))
+    while waiting or running:
+        while waiting and len(running) < AT_ONCE:
+            mutant = waiting.pop()
+            running[start(mutant.tests, mutant.name, mutant)] = mutant
+        child, status = os.wait()
+        mutant = running.pop(child)
+        if os.waitstatus_to_exitcode(status) not in KILLED:
+            survived.append(mutant)
+    return survived
 
 
 def applies(mutant: Mutant) -> bool:
@@ -224,9 +246,9 @@ def main() -> int:
     for package in SHARED:
         import_module(package)
     stale = [mutant for mutant in MUTANTS if not applies(mutant)]
-    broken = [tests for tests in sorted({mutant.tests for mutant in MUTANTS}) if run(tests, "test", None) != 0]
+    broken = [tests for tests in sorted({mutant.tests for mutant in MUTANTS}) if run(tests, "test") != 0]
     tried = [mutant for mutant in MUTANTS if mutant not in stale]
-    survived = [mutant for mutant in tried if run(mutant.tests, mutant.name, mutant) not in KILLED]
+    survived = survivors(tried)
     for kind, found in (("does not apply", stale), ("fails by itself", broken), ("survived", survived)):
         for one in found:
             print(f"{kind}: {one}")
