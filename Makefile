@@ -42,7 +42,7 @@ demo: $(VENV)/.serve  ## a two-turn agent run against a mesh it starts, as a tim
 	@exec $(BIN)/catenary demo $(ARGS)
 
 test: $(VENV)/.dev check  ## every check and test, under five minutes
-	$(BIN)/python -m pytest -q -m "not slow" -n 3 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -q -m "not slow" -n 3 $(ARGS)
 
 check: $(VENV)/.dev  ## lint, format, types, layers, generated files
 	$(BIN)/ruff check .

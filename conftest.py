@@ -10,6 +10,7 @@ from catenary_protocols.bus.subjects import Subjects
 from catenary_runtime.bus import Bus
 from catenary_runtime.testing import NatsServer, bus_to
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 # A loaded machine makes single examples slow, and a failure in CI must be the same failure at home.
 settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -39,3 +40,16 @@ async def bus(nats_server: NatsServer, subjects: Subjects) -> AsyncIterator[Bus]
     """A connected bus in the test's namespace."""
     async with bus_to(nats_server, "test", subjects) as one:
         yield one
+
+
+class OneMesh(LoadScopeScheduling):  # type: ignore[misc]
+    """Tests run side by side, each where there is time; those of a mesh in one process, so that it starts once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "mesh" if nodeid.startswith("tests/mesh/") else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneMesh:
+    """Ours, where tests run side by side."""
+    return OneMesh(config, log)

@@ -2,7 +2,6 @@
 
 import secrets
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import httpx
 import pytest
@@ -12,8 +11,6 @@ from catenary_tokenizers import embedded_path
 from tests.mesh import ops
 from tests.mesh.harness import RunningMesh, Script, running_mesh
 from tests.mesh.otlp import Receiver, receiving
-
-HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="session")
@@ -65,11 +62,3 @@ async def script(mesh: RunningMesh, mesh_bus: Bus) -> AsyncIterator[Script]:
     one = Script(mesh_bus, mesh.workers, f"script-{secrets.token_hex(4)}")
     yield one
     await one.forget()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """When tests run side by side, those of one mesh run in one process, so that it is started once."""
-    for item in items:
-        if item.path.parent == HERE:
-            item.add_marker(pytest.mark.xdist_group("mesh"))
