@@ -64,7 +64,8 @@ async def test_a_head_that_drips_is_given_up_in_time(stand: Stand, sent: bytes) 
 async def test_a_body_that_drips_is_given_up_in_time(stand: Stand) -> None:
     one = await Client.to(stand)
     one.writer.write(HEAD + b"content-length: 5000\r\n\r\n")
-    assert b" 408 " in (await one.drip(b"a" * 5000)).splitlines()[0]
+    said = await one.drip(b"a" * 5000)  # it ends; a reset may overtake the answer
+    assert said == b"" or b" 408 " in said.splitlines()[0]
 
 
 async def test_a_second_request_on_the_connection_has_the_same_bounds(stand: Stand) -> None:
