@@ -186,6 +186,7 @@ async def test_while_our_beats_do_not_come_back_messages_are_held_then_released_
         inbox = Inbox()
         await listener.subscribe("a", inbox)
         await flushed(listener)
+        await flushed(bus)
         bus.death_limit, bus.alive_at = 1.0, -1e9
         bus.publish("a", b"1")
         bus.publish_now("a", b"beat")
