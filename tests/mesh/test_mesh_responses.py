@@ -56,15 +56,16 @@ async def test_a_tool_loop_goes_on_from_what_the_model_wrote(
     gpt: openai.AsyncOpenAI, script: Script, *, store: bool
 ) -> None:
     """With the mesh's memory, and with the client's: what was thought and called is in the prompt as it was written."""
-    question: Any = {"role": "user", "content": f"loop-through-responses-{store}"}
+    asked = f"loop-through-responses-{store}"
+    question: Any = {"role": "user", "content": asked}
     said = f"<think>\nBergen first.\n</think>\n\n{CALL}"
-    await script.say(said, match=f"loop-through-responses-{store}")
+    await script.say(said, match=asked)
     first = await gpt.responses.create(**{**ASK, "input": [question], "store": store})
     assert [item.type for item in first.output] == ["reasoning", "function_call"]
-    before = next(one["prompt"] for one in await script.reports() if "loop-through" in str(one.get("prompt")))
+    before = next(one["prompt"] for one in await script.reports() if asked in str(one.get("prompt")))
     call: Any = first.output[1]
     result: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "Rain"}
-    await script.say("It rains.", match="loop-through-responses")
+    await script.say("It rains.", match=asked)
     if store:
         more: dict[str, Any] = {"previous_response_id": first.id, "input": [result]}
     else:
@@ -72,7 +73,7 @@ async def test_a_tool_loop_goes_on_from_what_the_model_wrote(
         more = {"input": [question, thought, call.to_dict(), result]}
     second = await gpt.responses.create(**{**ASK, **more, "store": store})
     assert second.output_text == "It rains."
-    prompts = [one["prompt"] for one in await script.reports() if "loop-through" in str(one.get("prompt"))]
+    prompts = [one["prompt"] for one in await script.reports() if asked in str(one.get("prompt"))]
     assert any(prompt.startswith(before + said) and "Rain" in prompt for prompt in prompts)
     assert second.usage is not None
     assert second.usage.input_tokens_details.cached_tokens > 0
