@@ -20,6 +20,7 @@ from catenary_worker.engines.base import EngineSetup, EngineTurn, engine_for
 from catenary_worker.engines.contract import Observed
 from catenary_worker.engines.llamacpp import LlamaSettings
 from catenary_worker.engines.llamacpp.engine import LlamaEngine
+from catenary_worker.engines.llamacpp.server import LlamaServer
 from catenary_worker.engines.llamacpp.testing import write_tiny_gguf
 
 TOKENIZER = load(embedded_path())
@@ -216,14 +217,28 @@ async def test_a_turn_llama_cpp_refuses_fails_alone(gguf: Path) -> None:
         assert (await seen.until_end(seen.submit(turn("b", [300] * 40)))).finish == "length"
 
 
-async def test_a_dead_llama_cpp_is_the_end_of_the_engine(gguf: Path) -> None:
+@pytest.mark.parametrize(
+    ("noticed_s", "reason"), [(0.0, "ended by itself, with code -9"), (0.2, "ended by itself"), (60.0, "broke off")]
+)
+async def test_a_dead_llama_cpp_is_the_end_of_the_engine(
+    gguf: Path, monkeypatch: pytest.MonkeyPatch, noticed_s: float, reason: str
+) -> None:
+    """Its streams may end before its process is seen to be gone."""
     engine = LlamaEngine(gguf, TOKENIZER, LlamaSettings(), context=1024)
+    died = LlamaServer.died
+
+    async def died_late(server: LlamaServer) -> int:
+        code = await died(server)
+        await asyncio.sleep(noticed_s)
+        return code
+
+    monkeypatch.setattr(LlamaServer, "died", died_late)
     await engine.start()
     steps = engine.steps()
     engine.submit(turn("a", [300] * 40, max_tokens=900))
     await anext(steps)
     os.kill(engine.pid, signal.SIGKILL)
-    with pytest.raises(EngineError, match=r"llama\.cpp"):
+    with pytest.raises(EngineError, match=reason):
         async for _ in steps:
             pass
     with pytest.raises(CapacityError):

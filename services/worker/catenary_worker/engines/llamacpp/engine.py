@@ -29,6 +29,8 @@ from catenary_worker.engines.llamacpp.slots import Slots
 from catenary_worker.engines.llamacpp.stream import TurnError, complete
 from catenary_worker.engines.steps import Steps
 
+_REASON_S = 0.5
+"""A process that died is a better reason than the end of its streams, which may be seen first."""
 _LATE = ErrorInfo(code="deadline_exceeded", message="the turn's deadline passed")
 
 
@@ -205,7 +207,8 @@ class LlamaEngine:
         if isinstance(error, TurnError | SaidOtherwiseError):
             self._end(one, "error", error.info)
         elif error is not None and not self._stopped:
-            self._steps.fail(error if isinstance(error, EngineError) else EngineError(f"llama.cpp: {error!r}"))
+            reason = error if isinstance(error, EngineError) else EngineError(f"llama.cpp: {error!r}")
+            asyncio.get_running_loop().call_later(_REASON_S, self._steps.fail, reason)
         one.release()
         self._tell_kv()
         self._fill()
