@@ -18,4 +18,6 @@ async def main(url: str, tool: str = "deploy", mesh: str = "catenary.v1") -> Non
         await nc.jetstream().publish(f"{mesh}.tool.approve.{tool}.{call['key']}", json.dumps(answer).encode())
 
 
+if len(sys.argv) == 1:
+    sys.exit(__doc__)
 asyncio.run(main(*sys.argv[1:]))

@@ -16,6 +16,8 @@ class Tool(BaseHTTPRequestHandler):
         self.wfile.write(answer)
 
 
+if len(sys.argv) == 1:
+    sys.exit(__doc__)
 server = HTTPServer(("127.0.0.1", int(sys.argv[1])), Tool)
 print(f"listening on {server.server_port}", flush=True)
 server.serve_forever()
