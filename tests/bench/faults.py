@@ -8,25 +8,32 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from catenary_runtime.presence import AGAIN_S
+
 from tests.faults.stand import Stand, standing
 from tests.faults.turns import LONG, Clients
 
 KILLS = 5
-DETECTION_MS = 1500
+SILENCE_MS = 1500
+AGAIN_MS = round(AGAIN_S * 1000)
 
 
 def measure() -> dict[str, Any]:
-    """Pauses in milliseconds, beside the time after which silence means death."""
+    """Pauses in milliseconds, beside what it takes to notice a death: by silence, and where the broker tells of it."""
+    return {"by_silence": _measured(SILENCE_MS, advisories=False), "by_advisory": _measured(AGAIN_MS, advisories=True)}
+
+
+def _measured(detection_ms: int, *, advisories: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        pauses = asyncio.run(_kills(Path(folder)))
+        pauses = asyncio.run(_kills(Path(folder), advisories=advisories))
     return {
-        "detection_ms": DETECTION_MS,
+        "detection_ms": detection_ms,
         "pause_ms": {"median": round(statistics.median(pauses)), "most": round(max(pauses))},
     }
 
 
-async def _kills(folder: Path) -> list[float]:
-    async with standing(folder, time_scale=0.5) as stand:
+async def _kills(folder: Path, *, advisories: bool) -> list[float]:
+    async with standing(folder, time_scale=0.5, advisories=advisories) as stand:
         clients = Clients(stand)
         await clients.truth(LONG)
         pauses = []

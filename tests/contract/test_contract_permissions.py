@@ -11,9 +11,9 @@ from pathlib import Path
 
 import nats
 import pytest
-from catenary_protocols.bus.accounts import accounts, executor_user
+from catenary_protocols.bus.accounts import MESH, accounts, executor_user
 from catenary_protocols.bus.permissions import inbox
-from catenary_protocols.bus.subjects import CHANNELS, SERVICES, Role, Subjects
+from catenary_protocols.bus.subjects import BROKER_DISCONNECTS, CHANNELS, SERVICES, Role, Subjects
 from catenary_runtime.bus import Bus
 from catenary_runtime.testing import NatsServer, provisioned
 from nats.aio.client import Client
@@ -24,7 +24,7 @@ from nats.js.errors import Error as JetStreamError
 SUBJECTS = Subjects()
 USERS: tuple[Role, ...] = (*SERVICES, "approver", "operator")
 TOOLS = ("lookup", "send mail")
-STRANGE = ("$SYS.REQ.SERVER.PING", "_INBOX.somebody.x", "other.mesh.turn.t1")
+STRANGE = ("$SYS.REQ.SERVER.PING", BROKER_DISCONNECTS.replace("*", MESH), "_INBOX.somebody.x", "other.mesh.turn.t1")
 KEY = "01jdq3v5zk8h7w2n9c4xbr6t0m-0-0"
 
 
@@ -98,7 +98,16 @@ async def test_a_role_may_send_and_hear_its_channels_and_no_others(server: NatsS
             hears = role in channel.receivers or role == "operator"
             assert await one.may_hear(subject) == hears, subject
         if role != "operator":
-            for subject in (SUBJECTS.everything(), "_INBOX.>", "$JS.API.STREAM.DELETE.x", "$KV.>", "$O.>", ">"):
+            assert await one.may_hear(BROKER_DISCONNECTS) == (role in SERVICES)
+            for subject in (
+                SUBJECTS.everything(),
+                "_INBOX.>",
+                "$SYS.>",
+                "$JS.API.STREAM.DELETE.x",
+                "$KV.>",
+                "$O.>",
+                ">",
+            ):
                 assert not await one.may_hear(subject), subject
         assert not any([await one.may_publish(subject) for subject in STRANGE])
 
@@ -111,6 +120,22 @@ async def test_a_service_beats_in_its_own_name_and_is_answered_where_nobody_list
         for other in SERVICES:
             assert await one.may_publish(SUBJECTS.to("beat", service=other, instance="x")) == (other == role)
             assert await one.may_hear(inbox(other, "x.1")) == (other == role)
+
+
+async def test_services_are_told_which_connections_of_the_mesh_end_and_no_others(server: NatsServer) -> None:
+    told: asyncio.Queue[Msg] = asyncio.Queue()
+    heard: list[str] = []
+    async with mesh(server) as bus:
+        await bus.subscribe(BROKER_DISCONNECTS, told.put_nowait)
+        await bus.nc.subscribe("$SYS.>", cb=_noting(heard))
+        await bus.nc.flush()
+        for user in (executor_user("lookup"), "worker"):
+            async with door(server, user):
+                pass
+        assert b'"user":"worker"' in (await told.get()).data
+        await bus.nc.flush()
+        assert told.empty()
+        assert set(heard) == {BROKER_DISCONNECTS.replace("*", MESH)}
 
 
 STREAMS = {

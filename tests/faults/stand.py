@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
+from catenary_protocols.bus.accounts import accounts
 from catenary_protocols.bus.codec import Decoder
 from catenary_protocols.bus.messages import Beat, WorkerLoad
 from catenary_protocols.bus.subjects import Subjects
@@ -243,9 +244,11 @@ class Stand:
 
 
 @asynccontextmanager
-async def standing(folder: Path, time_scale: float = 1.0) -> AsyncIterator[Stand]:
-    """A whole mesh until the end of the block."""
+async def standing(folder: Path, time_scale: float = 1.0, *, advisories: bool = False) -> AsyncIterator[Stand]:
+    """A whole mesh until the end of the block; with `advisories`, its broker tells of connections that end."""
     server = NatsServer(folder / "nats")
+    if advisories:
+        server.more = {"accounts": accounts(Subjects(), {}, server.password)}
     await asyncio.to_thread(server.start)
     stand = Stand(folder, server)
     try:

@@ -4,6 +4,10 @@ Silence counts only while our own beat comes back to us: when it does not, *we* 
 gets a fresh death limit. Whoever heard nothing of itself for longer than the death limit, because it was frozen, the
 broker was away or the way to it was blocked, has been thought dead: it takes a new incarnation, discards what it held,
 and speaks again with its beat.
+
+Where the broker tells of connections that ended, a peer whose connection did has `AGAIN_S` to be heard again: one that
+only lost its connection is back by then, one that was killed is not. It is judged when a beat of ours that was sent
+after that time has come back. Whoever takes a peer's name and disconnects makes nobody dead by it.
 """
 
 import asyncio
@@ -12,16 +16,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import structlog
+from catenary_protocols.bus.broker import Disconnected
 from catenary_protocols.bus.codec import Decoder, encode
 from catenary_protocols.bus.messages import Beat, WorkerLoad
+from catenary_protocols.bus.subjects import BROKER_DISCONNECTS
 from nats.aio.msg import Msg
 
 from catenary_runtime.bus import Bus
 from catenary_runtime.metrics import INCARNATIONS, PEERS
 
 log = structlog.get_logger()
+AGAIN_S = 0.25
+"""More than the bus waits before it connects again; its first beat follows at once."""
+_CLOCK_S = 0.001
+"""What the loop's clock counts by."""
 AnyBeat = Beat | WorkerLoad
 _decode: Decoder[AnyBeat] = Decoder(Beat | WorkerLoad)  # type: ignore[arg-type]  # a union of types is no type to mypy
+_disconnected = Decoder(Disconnected, json=True)
 
 
 @dataclass(slots=True)
@@ -78,6 +89,7 @@ class Presence:
     _grace_until: float = 0.0
     _frozen: float = 0.0
     _soon: bool = False
+    _ended: dict[tuple[str, str], float] = field(default_factory=dict)
 
     async def start(self, watch: Iterable[str] = ()) -> None:
         """Subscribe to our own beat and to those of the services in `watch`."""
@@ -89,6 +101,7 @@ class Presence:
             subjects.add(self._subject(self.service, self.instance))
         for subject in subjects:
             await self.bus.subscribe(subject, self._on_beat)
+        await self.bus.subscribe(BROKER_DISCONNECTS, self._on_disconnect)
         self._own_heard_at = self._ticked_at = self._now()
 
     def listen(self, listener: Listener) -> None:
@@ -210,6 +223,25 @@ class Presence:
         if silent > self.death_limit:
             self._rejoin(silent)
         self._own_heard_at = self.bus.alive_at = now
+        self._judge(now)
+
+    def _on_disconnect(self, msg: Msg) -> None:
+        name, now = _disconnected(msg.data).client.name, self._now()
+        ended = [key for key in self._peers if key[1] == name and key != (self.service, self.instance)]
+        if ended:
+            self._ended |= dict.fromkeys(ended, now)
+            asyncio.get_running_loop().call_later(AGAIN_S, self._publish)
+
+    def _judge(self, now: float) -> None:
+        """Bury those that were not heard again since their connection ended."""
+        for key, since in list(self._ended.items()):
+            if now - since < AGAIN_S - _CLOCK_S:
+                continue
+            del self._ended[key]
+            peer = self._peers.get(key)
+            if peer is not None and peer.heard_at <= since and now > self._grace_until:
+                log.warning("peer.disconnected", service_dead=peer.service, peer=peer.instance)
+                self.leave(*key)
 
     def leave(self, service: str, instance: str) -> None:
         """A peer said goodbye or was found dead by other means."""

@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
+from catenary_protocols.bus.accounts import accounts
 from catenary_protocols.bus.messages import Beat, WorkerLoad
 from catenary_protocols.bus.subjects import Subjects
 from catenary_runtime.bus import Bus
 from catenary_runtime.presence import Listener, Peer, Presence
-from catenary_runtime.testing import NatsServer, Proxy, temporary_nats
+from catenary_runtime.testing import NatsServer, Proxy, bus_to, temporary_nats
 
 BEAT_S = 0.05
 LIMIT_S = 1.0
@@ -123,6 +125,33 @@ async def test_who_says_goodbye_is_down_at_once(nats_server: NatsServer, subject
         a.presence.leave("tokenizer", "b")
         a.presence.leave("tokenizer", "stranger")
         assert a.heard == ["up a", "up b", "down b"]
+
+
+async def test_a_peer_whose_connection_ended_is_down_unless_it_is_heard_again(
+    tmp_path: Path, subjects: Subjects
+) -> None:
+    """The broker tells of it. Beats alone would take a minute here."""
+    server = NatsServer(tmp_path, more={"accounts": accounts(subjects, {}, "pw")}, password="pw")
+    await asyncio.to_thread(server.start)
+    try:
+        async with node(server.url, subjects, "a") as a, node(server.url, subjects, "b") as b:
+            for one in (a, b):
+                one.presence.death_limit = one.bus.death_limit = 60.0
+            await a.until(lambda: "up b" in a.heard)
+            async with bus_to(server, "b", subjects):
+                pass  # somebody who has its name, and leaves
+            b.bus.nc._transport.close()  # type: ignore[union-attr]  # as a cut of the network would
+            await a.until(lambda: not b.bus.connected)
+            await b.until(lambda: b.bus.connected and not b.presence.cut_off)
+            await a.beats(10)
+            assert a.heard == ["up a", "up b"]
+            await b.hush()
+            await b.bus.close()
+            await a.until(lambda: "down b" in a.heard)
+            await a.beats(10)
+            assert a.heard == ["up a", "up b", "down b"]
+    finally:
+        server.kill()
 
 
 async def test_a_restarted_peer_is_down_then_up_or_renewed_for_who_asks(

@@ -2,16 +2,21 @@
 
 The mesh is one account, with a user for each role. Every tool that others execute is an account of its own, into which
 the mesh exports that tool's calls, results and cancels: nothing else of the mesh exists there, not even as an answer.
+
+The broker's own account exports one thing into the mesh's: which of the mesh's connections have ended, so that a dead
+service is known before its beats are missed. Nobody has a user there.
 """
 
 from collections.abc import Iterable, Mapping
 
 from catenary_protocols.bus.permissions import Rights, executor_rights, rights
-from catenary_protocols.bus.subjects import Role, Subjects, token
+from catenary_protocols.bus.subjects import BROKER_DISCONNECTS, Role, Subjects, token
 
 ADMIN = "catenary"
 """The user who may do everything in the mesh's account."""
 MESH = "CATENARY"
+SYSTEM = "$SYS"
+"""nats-server's own account, under the name it has where none is configured."""
 ANSWERS_FOR = "1h"
 """How long after a message its receiver may answer it, and an executor may wait for a call."""
 
@@ -38,8 +43,18 @@ def accounts(
         *(_user(role, password, rights(role, subjects)) for role, password in passwords.items()),
     ]
     exports = [export for tool in executors for export in _exports(subjects, tool)]
-    mesh = {"jetstream": "enabled", "users": users, **({"exports": exports} if exports else {})}
-    return {MESH: mesh, **{executor_user(tool): _executor(subjects, tool, executors[tool]) for tool in executors}}
+    ended = BROKER_DISCONNECTS.replace("*", MESH)
+    mesh = {
+        "jetstream": "enabled",
+        "users": users,
+        "imports": [{"stream": {"account": SYSTEM, "subject": ended}}],
+        **({"exports": exports} if exports else {}),
+    }
+    return {
+        SYSTEM: {"exports": [{"stream": ended, "accounts": [MESH]}]},
+        MESH: mesh,
+        **{executor_user(tool): _executor(subjects, tool, executors[tool]) for tool in executors},
+    }
 
 
 def _user(name: str, password: str, of: Rights) -> dict[str, object]:

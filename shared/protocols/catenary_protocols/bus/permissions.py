@@ -7,7 +7,7 @@ for each tool; `accounts.py` makes one.
 
 from dataclasses import dataclass
 
-from catenary_protocols.bus.subjects import CHANNELS, SERVICES, Channel, Role, Subjects
+from catenary_protocols.bus.subjects import BROKER_DISCONNECTS, CHANNELS, SERVICES, Channel, Role, Subjects
 
 ROLES: tuple[Role, ...] = (*SERVICES, "executor", "approver", "operator", "test")
 INBOX = "_INBOX.>"
@@ -53,7 +53,7 @@ def rights(role: Role, subjects: Subjects) -> Rights:
     publish = [*(_sent(channel, role, subjects) for channel in sends), *_jetstream(role, subjects)]
     subscribe = [INBOX if role == "operator" else inbox(role, ">"), *(subjects.to(channel.name) for channel in hears)]
     if role in SERVICES:
-        subscribe.append("$SRV.>")
+        subscribe += ["$SRV.>", BROKER_DISCONNECTS]
     if role == "tool-dispatch":
         subscribe.append(f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{subjects.tool_stream}.>")
     if role == "operator":

@@ -24,6 +24,9 @@ Role = Literal[
     "operator",
     "test",
 ]
+BROKER_DISCONNECTS = "$SYS.ACCOUNT.*.DISCONNECT"
+"""Where the broker tells of connections that ended, if it tells the mesh's account (`accounts.py`); JSON of its own."""
+
 SERVICES: tuple[Role, ...] = ("frontend", "tokenizer", "router", "kv-indexer", "worker", "tool-dispatch")
 
 
