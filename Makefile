@@ -82,7 +82,7 @@ soak: $(VENV)/.dev  ## a mesh under mixed load: nothing grows, nothing is left b
 fuzz: $(VENV)/.dev  ## look for input that breaks the parsers' laws (SECONDS=600)
 	$(BIN)/python -m shared.parsers.tests.fuzz_parsers $(SECONDS)
 
-reference: $(VENV)/.dev  ## write docs/reference anew from the code
+reference: $(VENV)/.dev  ## write docs/reference and deploy/nats/accounts.conf anew from the code
 	$(BIN)/python -m tests.contract.reference
 
 lock: $(BIN)/uv  ## write the exported requirements anew from the members' declarations

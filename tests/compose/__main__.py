@@ -5,6 +5,7 @@ Exit code 0 when all of it holds, and where no engine can start, which is said (
 
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -21,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from catenary_cli.broker import free_ports
+from catenary_cli.nats_permissions import variable
+from catenary_protocols.bus.accounts import ADMIN
 from catenary_worker.engines.llamacpp.testing import write_tiny_gguf
 
 from tests.compose import images
@@ -42,13 +45,19 @@ QUESTION = {
 }
 
 
+def passwords() -> dict[str, str]:
+    """One for each user of the broker, in the variables that the Compose file reads. They begin with a letter."""
+    names = re.findall(r"^CATENARY_PASSWORD_\w+", (images.DEPLOY / ".env.example").read_text(), re.MULTILINE)
+    return {name: f"pw{secrets.token_hex(8)}" for name in names}
+
+
 @dataclass(slots=True)
 class Stand:
     """The mesh in its containers."""
 
     engine: Engine
     folder: Path
-    password: str = field(default_factory=lambda: secrets.token_hex(8))
+    passwords: dict[str, str] = field(default_factory=passwords)
     port: int = 0
     nats_port: int = 0
 
@@ -67,14 +76,14 @@ class Stand:
 
     @property
     def broker(self) -> str:
-        return f"nats://catenary:{self.password}@127.0.0.1:{self.nats_port}"
+        return f"nats://catenary:{self.passwords[variable(ADMIN)]}@127.0.0.1:{self.nats_port}"
 
     def compose(self, *words: str) -> None:
         """One Compose command."""
         files = (images.DEPLOY / "compose.yaml", images.override(self.folder / "override.yaml"))
         command = [*compose(), "-p", PROJECT, *(word for one in files for word in ("-f", str(one))), *words]
         given = {
-            "CATENARY_BROKER_PASSWORD": self.password,
+            **self.passwords,
             "CATENARY_PORT": str(self.port),
             "CATENARY_NATS_PORT": str(self.nats_port),
             "CATENARY_MODELS": str(self.models),

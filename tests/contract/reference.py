@@ -1,18 +1,17 @@
-"""Reference pages that are generated from the code: `python -m tests.contract.reference` writes them anew."""
+"""What is generated from the code and committed: `python -m tests.contract.reference` writes it anew."""
 
 import json
 from collections.abc import Callable
 from importlib.metadata import version
 
 from catenary_cli.config import docs
+from catenary_cli.nats_permissions import written
 from catenary_protocols.bus.asyncapi import document
 from catenary_protocols.bus.permissions import matrix
 from catenary_protocols.bus.registry import TRAFFIC
 from catenary_protocols.bus.subjects import CHANNELS, DEFAULT_NAMESPACE, Subjects
 
 from tests.contract.workspace import ROOT
-
-FOLDER = ROOT / "docs" / "reference"
 
 
 def asyncapi() -> str:
@@ -39,17 +38,18 @@ def subjects() -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    "asyncapi.json": asyncapi,
-    "permissions.md": lambda: matrix(Subjects()),
-    "settings.md": docs,
-    "subjects.md": subjects,
+    "docs/reference/asyncapi.json": asyncapi,
+    "docs/reference/permissions.md": lambda: matrix(Subjects()),
+    "docs/reference/settings.md": docs,
+    "docs/reference/subjects.md": subjects,
+    "deploy/nats/accounts.conf": lambda: written(Subjects()),
 }
+"""By their path in the repository."""
 
 
 def main() -> None:
-    FOLDER.mkdir(parents=True, exist_ok=True)
     for name, page in PAGES.items():
-        (FOLDER / name).write_text(page())
+        (ROOT / name).write_text(page())
 
 
 if __name__ == "__main__":

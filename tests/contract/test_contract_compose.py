@@ -1,17 +1,26 @@
 """The Compose file: six services, healthy in order, with no more rights than they need, closed to the network."""
 
 import dataclasses
+import json
 import os
 import re
+import secrets
 import shutil
 import subprocess
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import pytest
 import yaml
+from catenary_cli.nats_permissions import variable
 from catenary_cli.plan import MODULES
 from catenary_cli.sections import SECTIONS
+from catenary_protocols.bus.subjects import Subjects
+from catenary_runtime.bus import connect_once
+from catenary_runtime.provision import provision
 from catenary_runtime.testing import nats_binary
 
 from tests.contract.workspace import ROOT
@@ -19,7 +28,7 @@ from tests.contract.workspace import ROOT
 DEPLOY = ROOT / "deploy"
 FILE = DEPLOY / "compose.yaml"
 EXAMPLE = DEPLOY / ".env.example"
-OTHERS = re.compile(r"OTEL_\w+|GF_\w+|CATENARY_BROKER_PASSWORD")
+OTHERS = re.compile(r"OTEL_\w+|GF_\w+|CATENARY_PASSWORD_\w+")
 VARIABLE = re.compile(r"\$\{(\w+)")
 
 
@@ -112,8 +121,8 @@ def test_packages_are_installed_with_their_hashes() -> None:
 def test_every_variable_is_a_setting_or_stands_in_the_example(services: dict[str, Any]) -> None:
     known = settings()
     for name, service in services.items():
-        for variable in service.get("environment", {}):
-            assert variable in known or OTHERS.fullmatch(variable), f"{name}: {variable}"
+        for one in service.get("environment", {}):
+            assert one in known or OTHERS.fullmatch(one), f"{name}: {one}"
     for file in ("Dockerfile", "Dockerfile.trtllm"):
         assert set(re.findall(r"\b(CATENARY_\w+)=", (DEPLOY / file).read_text())) <= known
     example = re.findall(r"^(\w+)=", EXAMPLE.read_text(), re.MULTILINE)
@@ -127,8 +136,36 @@ def test_defaults_in_the_file_are_those_of_the_example() -> None:
         assert values[name] == default, name
 
 
-def test_a_password_must_be_given() -> None:
-    assert re.search(r"\$\{CATENARY_BROKER_PASSWORD:\?", FILE.read_text())
+def passwords() -> list[str]:
+    """The variables that the broker's accounts take them from."""
+    return re.findall(r'"password": \$(\w+)', (DEPLOY / "nats" / "accounts.conf").read_text())
+
+
+def test_every_password_must_be_given(services: dict[str, Any]) -> None:
+    given = services["nats"]["environment"]
+    assert sorted(given) == sorted(passwords())
+    assert all(value.startswith(f"${{{name}:?") for name, value in given.items())
+
+
+def test_a_service_knows_the_password_of_its_own_user_alone(services: dict[str, Any]) -> None:
+    for name in (*MODULES, "worker-cpu", "worker-gpu"):
+        environment = services[name]["environment"]
+        user = "worker" if name.startswith("worker") else name
+        assert environment["CATENARY_NATS"] == f"nats://{user}:${{{variable(user)}}}@nats:4222"
+        assert set(VARIABLE.findall(str(environment))) & set(passwords()) == {variable(user)}
+
+
+def test_the_documented_command_gives_each_user_a_password_of_its_own(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "how-to" / "compose.md").read_text()
+    (command,) = re.findall(r"^\$ (while .+)$", page, re.MULTILINE)
+    made = tmp_path / ".env"
+    where = command.replace("deploy/.env.example", str(EXAMPLE)).replace("> deploy/.env", f"> {made}")
+    subprocess.run(["bash", "-c", where], check=True)
+    lines, example = made.read_text().splitlines(), EXAMPLE.read_text().splitlines()
+    new = dict(line.split("=", 1) for line, before in zip(lines, example, strict=True) if line != before)
+    assert sorted(new) == sorted(passwords())
+    assert len(set(new.values())) == len(new)
+    assert all(re.fullmatch(r"pw[0-9a-f]{48}", value) for value in new.values())
 
 
 def test_mounted_files_are_there(services: dict[str, Any]) -> None:
@@ -138,12 +175,47 @@ def test_mounted_files_are_there(services: dict[str, Any]) -> None:
                 assert (DEPLOY / volume.split(":")[0]).exists(), volume
 
 
-def test_the_brokers_configuration_is_one_nats_takes(tmp_path: Path) -> None:
-    config = tmp_path / "nats.conf"
-    text = (DEPLOY / "nats" / "nats.conf").read_text().replace('"/data"', f'"{tmp_path}/data"')
-    config.write_text(text)
-    environment = {"CATENARY_BROKER_PASSWORD": "secret", "PATH": os.defpath}
-    command = [nats_binary(), "-t", "-c", str(config)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "max_payload: 8MB" in text
+@contextmanager
+def broker(folder: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """The broker of the Compose file; its port and passwords."""
+    given = {name: f"pw{secrets.token_hex(8)}" for name in passwords()}
+    shutil.copytree(DEPLOY / "nats", folder, dirs_exist_ok=True)
+    config = folder / "nats.conf"
+    text = config.read_text().replace('"/data"', f'"{folder}/data"').replace("0.0.0.0:4222", "127.0.0.1:-1")
+    config.write_text(f'{text.replace("127.0.0.1:8222", "127.0.0.1:-1")}\nports_file_dir: "{folder}"\n')
+    command = [nats_binary(), "-c", str(config)]
+    process = subprocess.Popen(command, env={**os.environ, **given}, stderr=subprocess.DEVNULL)
+    try:
+        while not (found := list(folder.glob("*.ports"))) or not found[0].read_text():
+            assert process.poll() is None
+        yield int(json.loads(found[0].read_text())["nats"][0].rpartition(":")[2]), given
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def test_each_service_comes_in_at_the_files_broker_and_sees_no_more_than_it_should(
+    services: dict[str, Any], tmp_path: Path
+) -> None:
+    subjects = Subjects()
+    with broker(tmp_path) as (port, given):
+        for name in ("provision", *MODULES):
+            url = Template(services[name]["environment"]["CATENARY_NATS"]).substitute(given)
+            refused: list[str] = []
+            nc = await connect_once(url.replace("nats:4222", f"127.0.0.1:{port}"), name)
+            assert nc.max_payload == 8 * 1024 * 1024
+            nc._error_cb = _noting(refused)
+            await nc.subscribe(subjects.everything())
+            await nc.flush()
+            await nc.flush()  # the second answer stands behind the refusal
+            assert bool(refused) == (name != "provision"), name
+            if name == "provision":
+                await provision(nc.jetstream(), subjects)
+            await nc.close()
+
+
+def _noting(refused: list[str]) -> Callable[[Exception], Coroutine[Any, Any, None]]:
+    async def note(error: Exception) -> None:
+        refused.append(str(error))
+
+    return note

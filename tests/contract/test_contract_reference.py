@@ -14,7 +14,7 @@ from catenary_protocols.bus.registry import STORED, TRAFFIC
 from catenary_protocols.bus.subjects import CHANNELS, Subjects
 from catenary_protocols.ids import TurnKey
 
-from tests.contract.reference import FOLDER, PAGES
+from tests.contract.reference import PAGES
 from tests.contract.workspace import ROOT, tree
 
 DESIGN = ROOT / "docs" / "design.md"
@@ -22,7 +22,7 @@ DESIGN = ROOT / "docs" / "design.md"
 
 @pytest.mark.parametrize("name", PAGES)
 def test_the_committed_page_is_what_the_code_says(name: str) -> None:
-    assert (FOLDER / name).read_text() == PAGES[name](), "run `make reference`"
+    assert (ROOT / name).read_text() == PAGES[name](), "run `make reference`"
 
 
 def test_every_channel_has_its_traffic() -> None:

@@ -3,9 +3,11 @@
 import argparse
 import json
 import re
+from collections.abc import Sequence
 
 from catenary_protocols.bus.accounts import ADMIN, accounts, executor_user
 from catenary_protocols.bus.permissions import ROLES
+from catenary_protocols.bus.subjects import Subjects
 
 from catenary_cli.options import Flags, resolve
 
@@ -30,21 +32,26 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print them."""
-    subjects = resolve(Flags(config=args.config, namespace=args.namespace)).subjects
+    print(written(resolve(Flags(config=args.config, namespace=args.namespace)).subjects, args.tool), end="")
+    return 0
+
+
+def written(subjects: Subjects, tools: Sequence[str] = ()) -> str:
+    """The file for nats-server to include; `tools` have executors of their own."""
     roles = [role for role in ROLES if role not in {"executor", "test"}]
     users = {
         "accounts": accounts(
             subjects,
             {role: f"${variable(role)}" for role in roles},
             f"${variable(ADMIN)}",
-            {tool: f"${variable(executor_user(tool))}" for tool in args.tool},
+            {tool: f"${variable(executor_user(tool))}" for tool in tools},
         )
     }
     text = json.dumps(users, indent=2)
     names = re.findall(r'"password": "\$(\w+)"', text)
-    print(HEAD.format(namespace=subjects.namespace), *(f"#   {name}\n" for name in names), sep="", end="")
-    print(re.sub(r'("password": )"(\$\w+)"', r"\1\2", text)[2:-2])  # a file that is included has no braces of its own
-    return 0
+    head = HEAD.format(namespace=subjects.namespace) + "".join(f"#   {name}\n" for name in names)
+    inside = text[2:-2]  # a file that is included has no braces of its own
+    return head + re.sub(r'("password": )"(\$\w+)"', r"\1\2", inside) + "\n"
 
 
 def variable(user: str) -> str:
