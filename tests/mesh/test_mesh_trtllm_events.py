@@ -10,14 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from catenary_kv_indexer.core.indexer import Indexer
-from catenary_protocols.bus.messages import OverlapQuery
-from catenary_tokenizers import block_hashes
-from catenary_worker.engines.trtllm.kv_events import KvTranslator
-from catenary_worker.engines.trtllm.private import PrivateTurns
-from catenary_worker.kv_journal import KvJournal
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from tests.mesh.kv_path import KvPath
 
 SIZE, RANKS, FULL, SLIDING = 4, 2, 4096, 128
 Path = tuple[int, ...]
@@ -90,23 +86,14 @@ class Tree:
         return [self.event(created, SLIDING), self.event(created)]
 
 
-class Mesh:
-    """Adapter, journal and index, as a worker and a kv-indexer have them."""
+class Mesh(KvPath):
+    """What the index says of paths."""
 
     def __init__(self) -> None:
-        self.private = PrivateTurns()
-        self.translator = KvTranslator(SIZE, RANKS, self.private)
-        self.journal = KvJournal("w1", 1, "m", SIZE, ranks=RANKS)
-        self.index = Indexer()
+        super().__init__(SIZE, RANKS)
 
-    def feed(self, events: list[Any]) -> None:
-        for message in self.journal.feed(self.translator.feed(events, 0.0)):
-            self.index.events(message)
-
-    def claimed(self, path: Path) -> int:
-        hashes = block_hashes(array("I", tokens_of(path)).tobytes(), SIZE)
-        answer = self.index.overlap(OverlapQuery(model="m", block_size=SIZE, hashes=hashes))
-        return max((one.blocks for one in answer.workers), default=0)
+    def claims(self, path: Path) -> int:
+        return self.claimed(tokens_of(path))
 
 
 def truly(trees: list[Tree], path: Path) -> int:
@@ -156,7 +143,7 @@ def test_the_index_is_never_wrong_only_smaller(steps: list[Any], hexed: bool) ->
         mesh.feed(events)
         mesh.feed(tree.touch())
         for path in asked:
-            assert mesh.claimed(path) <= truly(trees, path)
+            assert mesh.claims(path) <= truly(trees, path)
 
 
 @given(st.lists(st.one_of(STEPS.filter(lambda step: step[0] in {"store", "evict"})), max_size=40), st.booleans())
@@ -165,7 +152,7 @@ def test_nothing_lost_nothing_missing(steps: list[Any], hexed: bool) -> None:
     for kind, rank, *rest in steps:
         mesh.feed(trees[rank].store("", *rest) if kind == "store" else trees[rank].evict(*rest))
         for path in {path for tree in trees for _, path in tree.held}:
-            assert mesh.claimed(path) == truly(trees, path)
+            assert mesh.claims(path) == truly(trees, path)
 
 
 @pytest.mark.parametrize("missing", range(9))
@@ -175,5 +162,5 @@ def test_after_any_one_event_is_lost_a_session_that_goes_on_brings_its_prefix_ba
     mesh.feed([event for event in stream if event["event_id"] != missing])
     mesh.feed(tree.store("", (1, 3, 1), 0))
     unknown_blocks_were_told_of_in = {3, 7}
-    assert mesh.claimed((1, 3, 1)) == (0 if missing in unknown_blocks_were_told_of_in else 3)
-    assert mesh.claimed((1, 2)) <= 1
+    assert mesh.claims((1, 3, 1)) == (0 if missing in unknown_blocks_were_told_of_in else 3)
+    assert mesh.claims((1, 2)) <= 1

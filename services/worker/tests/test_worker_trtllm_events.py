@@ -116,16 +116,24 @@ def test_of_two_layer_groups_with_one_window_the_first_speaks() -> None:
     assert names(told) == [("+", None, 1)]
 
 
-def test_a_missing_number_clears_its_rank_alone() -> None:
+def test_ranks_count_for_themselves() -> None:
     stream = Stream(ranks=2)
-    stream.say(stored(None, block(1)), rank=0)
+    told = [names(stream.say(stored(None, block(name)), rank=rank)) for name, rank in ((1, 0), (1, 1), (2, 1), (2, 0))]
+    assert told == [[("+", None, 1)], [("+", None, 1)], [("+", None, 2)], [("+", None, 2)]]
+    assert not stream.counts
+
+
+def test_a_missing_number_clears_every_rank_since_the_buffer_is_theirs_together() -> None:
+    stream = Stream(ranks=2)
+    stream.say(stored(None, block(1), block(2)), rank=0)
     stream.say(stored(None, block(1)), rank=1)
     stream.raw(removed(1), rank=1)
     told = stream.say(stored(None, block(5)), rank=1)
-    assert names(told) == ["0", ("+", None, 5)]
-    assert {event.rank for event in told} == {1}
-    assert names(stream.say(removed(1), rank=0)) == [("-", 1)]
-    assert stream.counts == {"gap": 1}
+    assert names(told) == ["0", "0", ("+", None, 5)]
+    assert [event.rank for event in told] == [0, 1, 1]
+    assert names(stream.say(removed(2), rank=0)) == []
+    assert names(stream.say(stored(1, block(3)), rank=0)) == [("+", None, 1), ("+", 1, 3)]
+    assert stream.counts == {"gap": 1, "recalled": 1}
 
 
 def test_a_number_lost_to_a_narrow_window_is_missed_too() -> None:

@@ -1,8 +1,9 @@
 """TensorRT-LLM's KV events to ours.
 
 Rule: what is passed on is true, though it may be less than there is. A number missing in a rank's events means that
-events were dropped, perhaps removals: all of that rank is forgotten. There is no snapshot to ask for, but a block that
-is stored under a forgotten one proves that this one, and every block before it, is still there, and brings them back.
+events were dropped, perhaps removals, and of other ranks too, since one buffer holds those of all: everything is
+forgotten. There is no snapshot to ask for, but a block that is stored under a forgotten one proves that this one, and
+every block before it, is still there, and brings them back.
 """
 
 from array import array
@@ -100,7 +101,7 @@ class KvTranslator:
     def lost(self) -> list[KvEvent]:
         """Events could not be fetched; nobody knows which."""
         self.counts["gap"] += 1
-        return [event for rank in self._ranks for event in rank.forget(for_good=False)]
+        return self._forget(for_good=False)
 
     # --- numbers, windows ---------------------------------------------------------------------------------------
 
@@ -129,7 +130,7 @@ class KvTranslator:
             return []
         restarted = number < expected
         self.counts["restart" if restarted else "gap"] += 1
-        return rank.forget(for_good=restarted)
+        return self._forget(for_good=restarted)
 
     def _unreadable(self, raw: object) -> list[KvEvent]:
         """As good as lost; if it says whose it is and which, the next one is no gap."""
@@ -148,7 +149,10 @@ class KvTranslator:
         if event.window_size is None or (self._window is not None and event.window_size <= self._window[0]):
             return []
         self._window = (event.window_size, event.layer_group_id)
-        return [told for rank in self._ranks for told in rank.forget(for_good=True)]
+        return self._forget(for_good=True)
+
+    def _forget(self, *, for_good: bool) -> list[KvEvent]:
+        return [told for rank in self._ranks for told in rank.forget(for_good=for_good)]
 
     # --- blocks -------------------------------------------------------------------------------------------------
 
