@@ -39,8 +39,8 @@ async def caller(server: NatsServer) -> AsyncIterator[Caller]:
 
 
 @asynccontextmanager
-async def over_http(port: int = 0) -> AsyncIterator[tuple[Process, int]]:
-    process = await asyncio.create_subprocess_exec(*STDIO[:2], "http", str(port), stderr=PIPE)
+async def over_http(port: int = 0, *more: str) -> AsyncIterator[tuple[Process, int]]:
+    process = await asyncio.create_subprocess_exec(*STDIO[:2], "http", str(port), *more, stderr=PIPE)
     assert process.stderr is not None
     try:
         while not (listening := re.search(rb"running on http://127.0.0.1:(\d+)", await process.stderr.readline())):
@@ -233,6 +233,25 @@ async def test_the_death_of_an_idle_server_is_noticed(
         second = await caller.call("s_pid", {})
     assert code(second) == "ok"
     assert second.output != first.output
+
+
+@pytest.mark.parametrize("way", ["stdio", "events", "json"])
+async def test_an_answer_that_is_too_long_is_dropped_and_fails_its_call_alone(
+    server: NatsServer, caller: Caller, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp, "MESSAGE_BYTES", 100_000)
+    async with over_http(0, way) as (_, port):
+        spec = {"url": f"http://127.0.0.1:{port}/mcp", "private_host": "127.0.0.1"}
+        registry = registry_file(tmp_path, mcp=[{"name": "s", **({"command": STDIO} if way == "stdio" else spec)}])
+        async with serving(server, caller, registry):
+            before = await caller.call("s_pid", {})
+            long, short = await asyncio.gather(
+                caller.call("s_long", {"size": 3_000_000}), caller.call("s_long", {"size": 5_000})
+            )
+            after = await caller.call("s_pid", {})
+    assert (code(long), code(short)) == ("failed", "ok")
+    assert "100000" in long.output or "SSE" in long.output
+    assert before.output == after.output, "its server was not restarted for it"
 
 
 @pytest.mark.parametrize("way", ["stdio", "http"])

@@ -1,4 +1,5 @@
-"""An MCP server for tests: `stdio`, or `http PORT`, which says on stderr where it listens (0: any port)."""
+"""An MCP server for tests: `stdio`, or `http PORT`, which says on stderr where it listens (0: any port); `http PORT json`
+answers in JSON where it would in events."""
 
 import asyncio
 import os
@@ -103,6 +104,6 @@ async def change(add_tool: str, remove: str, ctx: Context[Any, Any]) -> str:
 
 if __name__ == "__main__":
     if sys.argv[1] == "http":
-        server.run("streamable-http", port=int(sys.argv[2]))
+        server.run("streamable-http", port=int(sys.argv[2]), json_response="json" in sys.argv)
     else:
         server.run("stdio")

@@ -7,6 +7,7 @@
 | the server dies in a call                     | `UNAVAILABLE`: the call is given to whoever takes it next            |
 | the server's tools change                     | they are listed anew; calls of one that is gone are `unknown_tool`   |
 | a call is cancelled, or its time is over      | the server is told                                                   |
+| an answer has more than `MESSAGE_BYTES`       | it is dropped as it comes, and the call fails                        |
 
 Tools are listed anew every 15 s, too: that is also how the death of an idle server is noticed.
 """
@@ -22,7 +23,6 @@ from typing import Any, TextIO
 import httpx2
 import mcp_types as types
 import structlog
-from mcp import StdioServerParameters, stdio_client
 from mcp.client import Client, IncomingMessage
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
@@ -32,6 +32,7 @@ from catenary_tool_dispatch.executors.base import UNAVAILABLE, Invocation, Outco
 from catenary_tool_dispatch.executors.command import PASSED
 from catenary_tool_dispatch.executors.guard import client_for
 from catenary_tool_dispatch.executors.mcp_content import text_of
+from catenary_tool_dispatch.executors.mcp_stdio import stdio
 from catenary_tool_dispatch.specs import McpSpec
 
 log = structlog.get_logger()
@@ -42,6 +43,8 @@ CHECK_S = 15.0
 _ANSWER_S = 10.0
 _AGAIN_S, _AGAIN_MOST_S = 0.5, 30.0
 _MOST_TOOLS = 1024
+MESSAGE_BYTES = 8 * 1024 * 1024
+"""Of one message of a server; a longer one is dropped as it comes."""
 Listed = Callable[[Sequence[types.Tool]], None]
 
 
@@ -117,15 +120,13 @@ class McpServer:
     async def _connect(self, stack: contextlib.AsyncExitStack) -> Client:
         spec = self.spec
         if spec.url:
-            http = await stack.enter_async_context(client_for(spec.headers, spec.private_host))
-            return Client(
-                streamable_http_client(spec.url, http_client=http), cache=None, message_handler=self._on_message
-            )
+            http = await stack.enter_async_context(client_for(spec.headers, spec.private_host, MESSAGE_BYTES))
+            over = streamable_http_client(spec.url, http_client=http, max_sse_event_size=MESSAGE_BYTES)
+            return Client(over, cache=None, message_handler=self._on_message)
         environment = {name: os.environ[name] for name in (*PASSED, *spec.env) if name in os.environ}
         stderr = stack.enter_context(_appending(spec.log or os.devnull))
-        program, *arguments = spec.command
-        parameters = StdioServerParameters(command=program, args=arguments, env=environment)
-        return Client(stdio_client(parameters, errlog=stderr), cache=None, message_handler=self._on_message)
+        process = stdio(spec.command, environment, stderr, MESSAGE_BYTES)
+        return Client(process, cache=None, message_handler=self._on_message)
 
     async def _on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
