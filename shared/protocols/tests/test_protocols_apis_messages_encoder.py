@@ -266,14 +266,16 @@ def test_why_it_stopped(end: Finished, wanted: tuple[str, str | None]) -> None:
     assert (delta["stop_reason"], delta["stop_sequence"]) == (body["stop_reason"], body["stop_sequence"]) == wanted
 
 
-def test_a_call_that_was_cut_is_shown_as_far_as_it_came_and_is_no_call_of_the_body() -> None:
+def test_a_call_that_was_cut_is_told_as_far_as_it_came() -> None:
     one = encoder()
-    begun = (CallBegun(index=0, id="c", name="tide"), ArgumentsDelta(index=0, text='{"po'))
-    end = (CallCut(index=0, arguments='{"port'), Finished(reason="length", usage=USAGE))
+    begun = (CallBegun(index=0, id="c", name="tide"), ArgumentsDelta(index=0, text='{"day": 3, "po'))
+    end = (CallCut(index=0, arguments='{"day": 3, "port'), Finished(reason="length", usage=USAGE))
     stream = one.feed((*OPENING, TextDelta(text="Look"), *begun, *end))
     check_blocks(stream)
-    assert [delta["partial_json"] for delta in told(stream) if "partial_json" in delta] == ['{"po', "rt"]
-    assert json.loads(one.body())["content"] == [{"type": "text", "text": "Look"}]
+    assert [delta["partial_json"] for delta in told(stream) if "partial_json" in delta] == ['{"day": 3, "po', "rt"]
+    body = json.loads(one.body())
+    assert body["content"][1:] == [{"type": "tool_use", "id": "c", "name": "tide", "input": {"day": 3}}]
+    assert body["stop_reason"] == "max_tokens"
 
 
 def test_markup_that_is_no_call_is_text() -> None:

@@ -170,17 +170,17 @@ def test_a_call_of_a_namespace_says_so() -> None:
     assert body["tools"] == TOOLS
 
 
-def test_a_cut_call_is_never_done() -> None:
-    cut = (
-        CallBegun(index=0, id="c", name="tide"),
-        CallCut(index=0, arguments='{"po'),
-        Finished(reason="length", usage=USAGE),
-    )
-    events, body = told(*cut)
-    assert "output_item.done" not in types(events)
+@pytest.mark.parametrize(
+    ("name", "arguments", "field", "came"),
+    [("tide", '{"po', "arguments", '{"po'), ("apply_patch", '{"input": "rm -rf ', "input", "rm -rf ")],
+)
+def test_a_cut_call_is_never_done(name: str, arguments: str, field: str, came: str) -> None:
+    cut = (CallBegun(index=0, id="c", name=name), CallCut(index=0, arguments=arguments))
+    events, body = told(*cut, Finished(reason="length", usage=USAGE))
+    assert not [kind for kind in types(events) if kind.endswith(".done")]
     assert types(events)[-1] == "incomplete"
     assert body["incomplete_details"] == {"reason": "max_output_tokens"}
-    assert (body["output"][0]["status"], body["output"][0]["arguments"]) == ("incomplete", '{"po')
+    assert (body["output"][0]["status"], body["output"][0][field]) == ("incomplete", came)
 
 
 def test_thinking_and_calls_alternate_each_in_its_place() -> None:

@@ -127,7 +127,7 @@ class BlockDelta(Event, frozen=True, tag="content_block_delta"):
 
 
 class BlockStop(Event, frozen=True, tag="content_block_stop"):
-    """Block `index` is complete: a call in it can be run."""
+    """Block `index` is over. A call in it can be run if its input is whole JSON text; a limit may have cut it."""
 
     index: int
 

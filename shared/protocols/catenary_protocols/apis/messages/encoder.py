@@ -195,9 +195,7 @@ class MessagesEncoder:
         if writing is None:
             return
         self._out.append(writing.stop())
-        block = writing.block()
-        if block is not None:
-            self._content.append(block)
+        self._content.append(writing.block())
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             self._take(one)

@@ -24,6 +24,7 @@ from catenary_protocols.apis.messages.answer import (
     ThinkingDelta,
     ToolUseBlock,
 )
+from catenary_protocols.apis.messages.cut import whole_part
 from catenary_protocols.apis.sse import named
 
 _encode = msgspec.json.Encoder().encode
@@ -53,8 +54,8 @@ class Writing(ABC):
         return written(BlockStop(index=self._index))
 
     @abstractmethod
-    def block(self) -> AnswerBlock | None:
-        """What was written, once stopped; None for what nobody should act on."""
+    def block(self) -> AnswerBlock:
+        """What was written, once stopped."""
 
     @property
     def _text(self) -> str:
@@ -118,6 +119,7 @@ class WritingCall(Writing):
         self.size += len(text)
         return super().add(text)
 
-    def block(self) -> ToolUseBlock | None:
-        """The call; none that was cut, since half of its arguments are not the call that the model meant."""
-        return ToolUseBlock(id=self._id, name=self._name, input=Raw(self._text.encode())) if self.complete else None
+    def block(self) -> ToolUseBlock:
+        """The call; of one that was cut, as much of its input as readers of the stream have."""
+        text = self._text if self.complete else whole_part(self._text)
+        return ToolUseBlock(id=self._id, name=self._name, input=Raw(text.encode()))

@@ -177,7 +177,8 @@ class Thought:
 class Call:
     """A call. Its deltas are those of its arguments, or of the text in them for a custom tool.
 
-    A call that is cut is never done: clients would run it.
+    One that is cut is never done, since clients run what is done, whatever its status. The end of the response tells
+    that it is incomplete.
     """
 
     def __init__(self, writer: Writer, id_: str, index: int, call_id: str, declared: Declared) -> None:
