@@ -76,7 +76,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "bus-002": (f"{WORKER}test_worker_mirror_journal.py::test_a_batch_too_large_for_a_message_is_split_without_a_gap",),
     "bus-003": (
-        f"{INDEXER}test_kv_indexer_service.py::test_events_that_a_slow_indexer_loses_are_noticed_and_made_up_for",
+        f"{INDEXER}test_kv_indexer_service.py::test_events_lost_while_an_indexer_stands_still_are_noticed_and_made_up_for",
     ),
     "bus-004": (
         f"{FAULTS}test_every_turn_completes_when_the_broker_is_killed_and_comes_back",

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 from catenary_kv_indexer.service import KvIndexer
@@ -24,10 +25,12 @@ from catenary_protocols.bus.messages import (
 )
 from catenary_protocols.bus.subjects import Subjects
 from catenary_runtime import bus as bus_module
-from catenary_runtime.bus import Bus
+from catenary_runtime.bus import Bus, connect_once
 from catenary_runtime.testing import NatsServer, Process, bus_to, temporary_nats
 from nats.aio.msg import Msg
+from prometheus_client import REGISTRY
 
+STILL_S = 2.0
 _beat = Decoder(Beat)
 _overlap = Decoder(Overlap)
 _query: Decoder[KvReplay | SnapshotQuery] = Decoder(KvReplay | SnapshotQuery)  # type: ignore[arg-type]
@@ -51,20 +54,23 @@ class FakeWorker:
         await self.bus.subscribe(self.bus.subjects.to("snapshot", worker=self.name), self._on_query)
 
     def store(self, *hashes: int, heard: bool = True) -> None:
+        message = self.event(*hashes)
+        if heard:
+            self.bus.publish(self.bus.subjects.to("kv", worker=self.name), encode(message))
+
+    def event(self, *hashes: int) -> KvEvents:
+        """Hold more blocks; what it says of them."""
         self.number += 1
         parent = self.chain[-1] if self.chain else None
         self.chain += hashes
-        if heard:
-            event = KvStored(hashes=packed(*hashes), parent=parent)
-            message = KvEvents(
-                worker=self.name,
-                incarnation=self.incarnation,
-                model="m",
-                block_size=4,
-                first=self.number,
-                events=(event,),
-            )
-            self.bus.publish(self.bus.subjects.to("kv", worker=self.name), encode(message))
+        return KvEvents(
+            worker=self.name,
+            incarnation=self.incarnation,
+            model="m",
+            block_size=4,
+            first=self.number,
+            events=(KvStored(hashes=packed(*hashes), parent=parent),),
+        )
 
     def beat(self) -> None:
         load = WorkerLoad(
@@ -258,17 +264,36 @@ async def test_two_indexers_share_the_queries_and_agree(
         assert await asyncio.to_thread(other.stop) == 0
 
 
-async def test_events_that_a_slow_indexer_loses_are_noticed_and_made_up_for(
+async def test_events_lost_while_an_indexer_stands_still_are_noticed_and_made_up_for(
     nats_server: NatsServer, bus: Bus, worker: FakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bus_module, "SUBSCRIPTION_MESSAGES", 100)
-    async with serving(nats_server, bus) as service:
-        for name in range(1, 5001):  # the loop does not turn: the indexer reads nothing meanwhile
-            worker.store(name)
-        await bus.nc.flush()
-        assert await until_known(bus, worker, *range(1, 5001)) == {"w0": 5000}
-        assert worker.asked
-        assert service._indexer.counts["snapshot"], "the loss and what made up for it are counted"
+    lost = REGISTRY.get_sample_value("catenary_bus_lost_total", {"channel": "kv"}) or 0
+    async with serving(nats_server, bus):
+        worker.store(1)
+        assert await until_known(bus, worker, 1) == {"w0": 1}
+        messages = [encode(worker.event(name)) for name in range(2, 5002)]
+        publishing = Thread(target=publish_all, args=(nats_server.url, bus.subjects.to("kv", worker="w0"), messages))
+        publishing.start()
+        Event().wait(STILL_S)  # our loop, which is the indexer's, does not turn
+        publishing.join()
+        assert await until_known(bus, worker, *range(1, 5002)) == {"w0": 5001}
+        assert REGISTRY.get_sample_value("catenary_kv_index_blocks", {"model": "m"}) == 5001
+        assert worker.asked, "it asked for what it had missed"
+        assert (REGISTRY.get_sample_value("catenary_bus_lost_total", {"channel": "kv"}) or 0) > lost
+
+
+def publish_all(url: str, subject: str, messages: list[bytes]) -> None:
+    """On a connection and a loop of its own."""
+
+    async def publish() -> None:
+        nc = await connect_once(url, "elsewhere")
+        for message in messages:
+            await nc.publish(subject, message)
+        await nc.flush()
+        await nc.close()
+
+    asyncio.run(publish())
 
 
 async def test_after_an_outage_of_the_broker_the_index_is_right_again(subjects: Subjects) -> None:

@@ -23,10 +23,10 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
-from nats.errors import MaxPayloadError, NoServersError
+from nats.errors import MaxPayloadError, NoServersError, SlowConsumerError
 from nats.js import JetStreamContext
 
-from catenary_runtime.metrics import BUS_DROPPED, BUS_UNDECODABLE
+from catenary_runtime.metrics import BUS_DROPPED, BUS_LOST, BUS_UNDECODABLE
 from catenary_runtime.tls import CarefulClient
 
 log = structlog.get_logger()
@@ -39,6 +39,8 @@ SUBSCRIPTION_MESSAGES = 512 * 1024
 MIN_PAYLOAD = 8 * 1024 * 1024
 LONGEST_MESSAGE = MIN_PAYLOAD - 4096
 """Bytes; the rest is for headers."""
+_QUIET_S = 1.0
+"""Between two lines that say the same of messages that were lost one after the other."""
 
 
 @dataclass(slots=True)
@@ -93,6 +95,7 @@ class Bus:
         self._loop = asyncio.get_running_loop()
         self._js: JetStreamContext | None = None
         self._refused = ""
+        self._told_at = 0.0
 
     # --- connection ---------------------------------------------------------------------------------------------
 
@@ -159,6 +162,9 @@ class Bus:
         if not isinstance(error, NatsError | OSError | TimeoutError):
             log.error("bus.callback_failed", exc_info=error)
             return
+        if isinstance(error, SlowConsumerError):
+            self._lost(error.subject)
+            return
         why = str(error) or type(error).__name__
         if not self.connected_at:
             if not self._refused:
@@ -166,6 +172,13 @@ class Bus:
             self._refused = why
         elif not self.lost_at:  # else it was said by `bus.disconnected`; every failed try to reconnect comes here
             log.warning("bus.error", error=why)
+
+    def _lost(self, subject: str) -> None:
+        """A message came faster than its handler reads: its number is missing, and its sender is asked."""
+        BUS_LOST.labels(channel=_channel(self.subjects, subject)).inc()
+        if self._loop.time() - self._told_at > _QUIET_S:
+            self._told_at = self._loop.time()
+            log.warning("bus.lost", subject=subject)
 
     async def _on_disconnected(self) -> None:
         if not self._nc.is_closed and not self.lost_at:
