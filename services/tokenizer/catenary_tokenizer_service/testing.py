@@ -186,13 +186,15 @@ class Peers:
 
 @asynccontextmanager
 async def owner_among(
-    server: NatsServer, bus: Bus, directory: Path, data: Path, *, context: int = 4096
+    server: NatsServer, bus: Bus, directory: Path, data: Path, *, context: int = 4096, guides: bool = True
 ) -> AsyncIterator[tuple[TokenizerService, Peers]]:
     """A tokenizer that serves the model of a directory, or has refused it, with its neighbours."""
     await provisioned(server.url, bus.subjects)
     artifacts = hash_files(directory)
     digest = card_hash(artifacts, 16, context)
-    card = ModelCard(model="m", card=digest, context=context, block_size=16, artifacts=artifacts, parser="hermes")
+    card = ModelCard(
+        model="m", card=digest, context=context, block_size=16, artifacts=artifacts, parser="hermes", guides=guides
+    )
     await publish_model(bus, card, directory)
     peers = Peers(bus, card)
     await peers.start()

@@ -212,7 +212,8 @@ class Turns:
         events += stream.close(finish)
         reason = stream.reason(finish)
         self._tell_if_odd(turn, stream, reason)
-        if (error := unmet(turn.request.conversation.tool_choice, stream.called, reason)) is not None:
+        error = stream.unfit or unmet(turn.request.conversation.tool_choice, stream.called, reason)
+        if error is not None:
             self._emit(turn, events)
             self.fail(turn, error)
             return

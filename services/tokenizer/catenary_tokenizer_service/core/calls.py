@@ -51,3 +51,9 @@ def unmet(choice: ToolChoice, called: Collection[str], reason: FinishReason) -> 
     else:
         return None
     return ErrorInfo(code="tool_choice_unmet", message=message, field="tool_choice")
+
+
+def unfit(tool: str, problem: str) -> ErrorInfo:
+    """What to say of a strict tool's call whose arguments do not fit: not every engine can be held to a schema."""
+    message = f"the model called {tool!r} otherwise than its strict schema allows: {problem}"
+    return ErrorInfo(code="strict_schema_unmet", message=message, field="tools")

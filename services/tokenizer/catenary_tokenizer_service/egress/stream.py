@@ -1,11 +1,13 @@
 """One answer from tokens to turn events: detokenise, parse, stop. Pure; how it is cut never changes the result."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal
 
 from catenary_parsers import ToolSpec, open_parser
 from catenary_protocols.conversation import TokenLogprob, Tool
+from catenary_protocols.errors import ErrorInfo
 from catenary_protocols.turn_events import (
     CallBegun,
     CallComplete,
@@ -17,7 +19,7 @@ from catenary_protocols.turn_events import (
 )
 from catenary_tokenizers import unpack
 
-from catenary_tokenizer_service.core.calls import CallPolicy
+from catenary_tokenizer_service.core.calls import CallPolicy, unfit
 from catenary_tokenizer_service.core.guide import Thinking
 from catenary_tokenizer_service.egress.mapping import Mapping
 from catenary_tokenizer_service.egress.stop import StopMatcher
@@ -28,13 +30,21 @@ TOKEN_BYTES = 4
 EngineFinish = Literal["stop", "length", "cancelled", "error"]
 
 
+@lru_cache(maxsize=4096)
+def _spec(tool: Tool) -> ToolSpec:
+    """Made once: a session declares the same tools every turn."""
+    return ToolSpec(tool.name, json.loads(tool.schema))
+
+
 class AnswerStream:
     """See the module.
 
     Attributes:
-        ended: why the answer ended before the engine did (a stop string, or one call where only one is allowed), or "".
+        ended: why the answer ended before the engine did (a stop string, one call where only one is allowed, or one
+            that does not fit), or "".
         stop: the stop string that matched.
         called: names of the tools that were called.
+        unfit: what is wrong with a strict tool's call that ended the answer; it is told of to nobody.
         malformed: some markup was no call, and was shown as text.
         reasoning_tokens: tokens whose text went to reasoning.
     """
@@ -45,7 +55,7 @@ class AnswerStream:
         turn_id: str,
         policy: CallPolicy,
         *,
-        tools: Iterable[Tool] = (),
+        tools: Sequence[Tool] = (),
         prompt: bytes = b"",
         thinking: Thinking = "none",
         stop: tuple[str, ...] = (),
@@ -56,12 +66,15 @@ class AnswerStream:
     ) -> None:
         self._detokenizer = model.tokenizer.detokenizer(prompt[-4 * TOKEN_BYTES :])
         self._special = model.special
-        specs = [ToolSpec(tool.name, json.loads(tool.schema)) for tool in tools]
         self._parser = (
             None
             if plain
             else open_parser(
-                model.card.parser, tools=specs, reasoning=model.card.reasoning, thinking=thinking, special=model.special
+                model.card.parser,
+                tools=map(_spec, tools),
+                reasoning=model.card.reasoning,
+                thinking=thinking,
+                special=model.special,
             )
         )
         self._choice = choice
@@ -69,10 +82,12 @@ class AnswerStream:
         self._stop = StopMatcher(stop) if stop else None
         self._visible_tokens = VisibleTokens(model.tokenizer.table, () if plain else model.special) if likely else None
         self._one_call = one_call
+        self._strict = {} if model.card.guides else {tool.name: tool.schema for tool in tools if tool.strict}
         self._tokens = 0
         self.ended: Literal["", "stop", "tool_calls"] = ""
         self.stop = ""
         self.called: set[str] = set()
+        self.unfit: ErrorInfo | None = None
         self.malformed = False
         self.reasoning_tokens = 0
 
@@ -154,14 +169,26 @@ class AnswerStream:
                 and (held := self._stop.flush())
             ):
                 out.append(TextDelta(text=held, choice=self._choice))
-            out.append(event)
             if isinstance(event, CallComplete):
                 self.called.add(event.name)
-                if self._one_call:
+                self.unfit = self._judge(event)
+                if self.unfit is not None or self._one_call:
                     self.ended = "tool_calls"
+                if self.unfit is not None:
+                    break
             elif isinstance(event, Malformed):
                 self.malformed = True
+            out.append(event)
         return out
+
+    def _judge(self, call: CallComplete) -> ErrorInfo | None:
+        """Of a strict tool's call, where no engine was held to the schema."""
+        if call.name not in self._strict:
+            return None
+        from catenary_tokenizer_service.core.schemas import misfit  # few need it, and it takes 12 MB
+
+        problem = misfit(self._strict[call.name], call.arguments)
+        return unfit(call.name, problem) if problem else None
 
     def _match(self, stop: StopMatcher, event: TextDelta) -> list[TurnEvent]:
         text = stop.push(event.text)
