@@ -1,7 +1,9 @@
 """One worker computes prompts, another goes on from them: a client notices nothing, whichever of them is gone."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,16 +15,16 @@ from catenary_runtime.bus import Bus
 from catenary_runtime.testing import Process
 from nats.aio.msg import Msg
 
-from tests.mesh.harness import MODEL, PATIENCE_S, WEATHER, RunningMesh, Script, running_mesh
+from tests.mesh.harness import MODEL, PATIENCE_S, WEATHER, RunningMesh, Script, SseEvent, running_mesh, stream
 
 pytestmark = pytest.mark.slow
 
-CONFIG = f"""
+CONFIG = """
 [[models]]
-name = "{MODEL}"
+name = "catenary-sim"
 engine = "sim"
-workers = 1
-sim = {{ time_scale = 0, role = "decode" }}
+workers = {workers}
+sim = {{ time_scale = {time_scale}, role = "decode" }}
 """
 PREFILL = "prefill-1"
 decode = Decoder(WorkerLoad)
@@ -31,8 +33,16 @@ decode = Decoder(WorkerLoad)
 @pytest.fixture(scope="module")
 def decoding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMesh]:
     folder = tmp_path_factory.mktemp("halves")
-    (folder / "catenary.toml").write_text(CONFIG)
+    (folder / "catenary.toml").write_text(CONFIG.format(workers=1, time_scale=0))
     with running_mesh(folder, "--config", "catenary.toml", "--sim-script") as one:
+        yield one
+
+
+@pytest.fixture
+def paced(tmp_path: Path) -> Iterator[RunningMesh]:
+    """Two that decode, in real time."""
+    (tmp_path / "catenary.toml").write_text(CONFIG.format(workers=2, time_scale=1))
+    with running_mesh(tmp_path, "--config", "catenary.toml", "--sim-script") as one:
         yield one
 
 
@@ -62,16 +72,22 @@ def prefilling(mesh: RunningMesh, folder: Path) -> Iterator[None]:
             process.process.wait()
 
 
-async def until_ready(bus: Bus) -> None:
-    ready = asyncio.Event()
+async def until(bus: Bus, holds: Callable[[WorkerLoad], bool]) -> str:
+    """The first worker whose beat says so."""
+    found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def heard(msg: Msg) -> None:
-        if decode(msg.data).ready:
-            ready.set()
+        beat = decode(msg.data)
+        if not found.done() and holds(beat):
+            found.set_result(beat.worker)
 
-    await bus.subscribe(bus.subjects.to("load", worker=PREFILL), heard)
+    await bus.subscribe(bus.subjects.to("load"), heard)
     async with asyncio.timeout(PATIENCE_S):
-        await ready.wait()
+        return await found
+
+
+async def until_ready(bus: Bus) -> None:
+    await until(bus, lambda beat: beat.worker == PREFILL and beat.ready)
 
 
 async def ask(client: httpx.AsyncClient, words: str) -> tuple[str, int]:
@@ -107,3 +123,29 @@ async def test_prompts_go_to_one_worker_and_answers_come_from_the_other(
             ]
         lost, _ = await ask(client, words)  # perhaps placed where nobody is any more, and moved
         assert lost == whole
+
+
+def text_of(events: list[SseEvent]) -> str:
+    """All that was thought and said, of a stream that ended well."""
+    assert events[-1].data == "[DONE]", events[-1]
+    deltas = [choice["delta"] for event in events[:-1] for choice in event.data["choices"]]
+    return "".join(delta.get(part) or "" for delta in deltas for part in ("reasoning_content", "content"))
+
+
+async def test_a_worker_that_is_killed_while_it_decodes_leaves_its_turn_to_others(
+    paced: RunningMesh, tmp_path: Path
+) -> None:
+    asked = [{"role": "user", "content": "Tell me of the sea. " * 30}]
+    request = {"model": MODEL, "messages": asked, "seed": 4, "max_tokens": 300, "ignore_eos": True}
+    async with paced.bus() as bus, paced.client() as client:
+        whole = text_of(await stream(client, request))
+        assert whole
+        with prefilling(paced, tmp_path):
+            await until_ready(bus)
+            running = asyncio.create_task(stream(client, request))
+            decodes = await until(bus, lambda beat: any(live.offset > 20 for live in beat.turns))
+            assert decodes in paced.workers
+            os.kill(paced.pid(decodes), signal.SIGKILL)
+            assert text_of(await running) == whole
+            (first,) = await Script(bus, [PREFILL], "moved").reports()
+    assert [turn["tokens"] for turn in first["turns"]] == [0, 0], "its prompt was computed for each that decoded it"
