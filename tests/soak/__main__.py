@@ -77,8 +77,9 @@ class Load:
         asking = one.stream("POST", "/v1/chat/completions", json={**body, "stream": True}, headers=RESUMABLE)
         async with asking as answer:
             turn = answer.headers["x-catenary-turn-id"]
-            line = await anext(answer.aiter_lines())
-        rest = await other.get(f"/v1/turns/{turn}/events", headers={"last-event-id": line.removeprefix("id: ")})
+            named = (line async for line in answer.aiter_lines() if line.startswith("id: "))  # heartbeats have none
+            last = (await anext(named)).removeprefix("id: ")
+        rest = await other.get(f"/v1/turns/{turn}/events", headers={"last-event-id": last})
         assert rest.text.endswith("data: [DONE]\n\n"), rest.text[-500:]
 
     async def whole(self, one: httpx.AsyncClient, _: httpx.AsyncClient, body: dict[str, Any]) -> None:

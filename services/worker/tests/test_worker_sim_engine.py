@@ -222,12 +222,15 @@ async def test_a_fast_engine_lets_others_run() -> None:
     assert turns >= 200
 
 
+IMAGE = "data:image/png;base64," + "A" * 100
+
+
 async def test_a_script_is_said_to_the_letter_and_reported() -> None:
     engine = make(scripts=True)
     text = 'Looking.\n<tool_call>\n{"name": "x", "arguments": {}}\n</tool_call>'
     assert engine.script({"id": "s", "match": "Ayr", "texts": [text], "cached_tokens": 5}) == "s"
     asked = prompt(("user", "Tide at Ayr?"))
-    turn = EngineTurn("a", asked, temperature=0.5, options={"images": 2})
+    turn = EngineTurn("a", asked, temperature=0.5, options={"images": (IMAGE, IMAGE)})
     async with running(engine) as seen:
         await seen.until_end(seen.submit(turn))
         ids = seen.tokens[turn.key]
@@ -236,7 +239,7 @@ async def test_a_script_is_said_to_the_letter_and_reported() -> None:
         assert seen.cached[turn.key] == 5
         report = engine.report()
         assert report["prompt"] == MODEL.decode(pack(asked))
-        assert (report["calls"], report["aborted"], report["images"]) == (1, 0, 2)
+        assert (report["calls"], report["aborted"], report["images"]) == (1, 0, [IMAGE[:64]] * 2)
         assert (report["prompt_tokens"], report["tokens"], report["cached_tokens"]) == (len(asked), len(ids), 5)
         assert isinstance(report["sampling"], dict)
         assert report["sampling"]["temperature"] == 0.5

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from catenary_worker.engines.base import EngineTurn
 
 _KEPT = 256
+_PROMPT_END, _IMAGE_BEGINNING = 64 * 1024, 64
+"""Characters that are told of each: the answer is one message of the bus, whatever was asked."""
 
 
 @dataclass(slots=True)
@@ -19,7 +21,7 @@ class TurnRecord:
 
     def report(self) -> dict[str, object]:
         """As JSON."""
-        turn = self.turn
+        turn, images = self.turn, self.turn.options.get("images")
         names = ("max_tokens", "min_tokens", "ignore_eos", "temperature", "top_p", "top_k", "min_p", "seed")
         sampling: dict[str, object] = {name: getattr(turn, name) for name in names}
         sampling |= {
@@ -33,12 +35,12 @@ class TurnRecord:
         return {
             "turn_id": turn.turn_id,
             "attempt": turn.attempt,
-            "prompt": self.prompt,
+            "prompt": self.prompt[-_PROMPT_END:],
             "prompt_tokens": len(turn.prompt),
             "tokens": self.tokens,
             "cached_tokens": self.cached_tokens,
             "sampling": sampling,
-            "images": turn.options.get("images", 0),
+            "images": [str(one)[:_IMAGE_BEGINNING] for one in images] if isinstance(images, tuple) else [],
         }
 
 
