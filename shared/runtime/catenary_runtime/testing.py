@@ -198,12 +198,14 @@ class Process:
     log_path: Path
     environment: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
+    through: Sequence[str] = ()
+    """A module that runs it, and what that is told; nothing: it runs by itself."""
 
     def start(self) -> None:
         """Start it; see `wait_ready`."""
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-m", self.module, *self.arguments],
+                [sys.executable, "-m", *self.through, self.module, *self.arguments],
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **self.environment},
