@@ -34,6 +34,7 @@ class Account:
         tell: publishes a fact for observers.
         why: why it runs where it does, as JSON, if the client asked.
         diverged: where and why its prompt left its session's last one, likewise.
+        passed_over: paths of what in the request nobody here knows.
         lease: its place on a key's account; ends with it.
         pieces: of the answer that came: at least as many tokens were generated.
     """
@@ -47,6 +48,7 @@ class Account:
     began: float
     span: telemetry.Span
     tell: Callable[[TurnFact], None]
+    passed_over: Sequence[str] = ()
     lease: Lease | None = None
     accepted_s: float = 0.0
     first_s: float = 0.0

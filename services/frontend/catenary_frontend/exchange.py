@@ -7,6 +7,7 @@ An answer that is to be kept is kept before its end goes out: whoever has seen t
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,10 @@ _STREAM_HEADERS: Headers = [
 EXPLAIN_HEADER = b"x-catenary-explain"
 DIVERGED_HEADER = b"x-catenary-diverged"
 """Of a request: tell why the turn runs where it does. Of the answer: the router's decision, as JSON."""
+PASSED_OVER_HEADER = b"x-catenary-passed-over"
+"""Of an answer: paths of what in its request nobody here knows, the first of them."""
+_MOST_NAMED = 10
+_ODD = re.compile(r"[^!-~]|[,;]")
 _PREAMBLE = (Accepted, Queued, Started)
 """Events of a turn that may still fail before its first token."""
 _CANCELLED = ErrorInfo(code="cancelled", message="the turn was cancelled")
@@ -228,10 +233,17 @@ class Exchange:
             headers.append((b"x-catenary-worker", account.worker.encode()))
         if account.diverged:
             headers.append((DIVERGED_HEADER, account.diverged.encode()))
+        if account.passed_over:
+            headers.append((PASSED_OVER_HEADER, _named(account.passed_over)))
         if account.why:
             headers.append((EXPLAIN_HEADER, account.why.encode()))
         headers.append((b"server-timing", account.server_timing().encode()))
         return headers
+
+
+def _named(paths: Sequence[str]) -> bytes:
+    """Paths as a header's value. Keys in them may hold anything."""
+    return ", ".join(_ODD.sub("?", path[:100]) for path in paths[:_MOST_NAMED]).encode()
 
 
 def _worth_keeping(end: TurnEvent) -> bool:

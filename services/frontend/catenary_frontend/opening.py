@@ -129,6 +129,7 @@ class Opening(Generic[D]):
             began=asked.began,
             span=span,
             tell=self._tell,
+            passed_over=draft.passed_over,
             lease=asked.lease,
         )
         settings = edge.settings

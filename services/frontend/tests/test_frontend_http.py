@@ -364,6 +364,20 @@ async def test_with_keys_only_known_callers_get_in(nats_server: NatsServer, subj
         assert request.tenant == "acme"
 
 
+@pytest.mark.parametrize("stream", [True, False])
+async def test_keys_that_nobody_knows_are_named_to_their_client(
+    stand: Stand, tokenizer: ScriptedTokenizer, stream: bool
+) -> None:
+    nvext = {"agent_hints": {"priorty": 1}, "a\r\nb,": 2}
+    asking = asyncio.create_task(
+        stand.http.post("/v1/chat/completions", json={**ASK, "stream": stream, "nvext": nvext})
+    )
+    tokenizer.say((await tokenizer.request()).turn.turn_id, *TURN)
+    answer = await asking
+    assert answer.status_code == 200
+    assert answer.headers["x-catenary-passed-over"] == "nvext.agent_hints.priorty, nvext.a??b?"
+
+
 async def test_a_client_that_does_not_read_is_cut_and_its_turn_cancelled(
     nats_server: NatsServer, subjects: Subjects
 ) -> None:

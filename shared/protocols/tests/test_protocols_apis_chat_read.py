@@ -83,6 +83,12 @@ REFUSED = [
         "invalid_value",
         "response_format.json_schema.schema",
     ),
+    (body(messages=[USER, {"role": "tool", "content": "2.1 m"}]), "missing_field", "messages[1].tool_call_id"),
+    (
+        body(messages=[USER, {"role": "tool", "tool_call_id": "c1", "content": "2.1 m"}]),
+        "invalid_value",
+        "messages[1].tool_call_id",
+    ),
     (body(tools={}), "invalid_value", "tools"),
     (body(tools=[{"type": "function"}]), "missing_field", "tools[0].function"),
     (body(tools=[{"type": "function", "function": {"name": ""}}]), "invalid_value", "tools[0].function.name"),
@@ -102,6 +108,19 @@ REFUSED = [
     (body(nvext={"agent_hints": {"latency_sensitivity": 2}}), "invalid_value", "nvext.agent_hints.latency_sensitivity"),
     (body(stream_options={"include_usage": 1}), "invalid_value", "stream_options.include_usage"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("nvext", "unknown"),
+    [
+        (None, ()),
+        ({"agent_hints": None, "run_tools": []}, ()),
+        ({"agent_hints": {"priorty": 3, "osl": 9}, "rooting": {}}, ("nvext.agent_hints.priorty", "nvext.rooting")),
+        ({"routing": {"tag": ["a"]}}, ("nvext.routing.tag",)),
+    ],
+)
+def test_keys_of_the_extension_that_nobody_knows_are_named(nvext: Any, unknown: tuple[str, ...]) -> None:
+    assert CHAT.read(body(nvext=nvext)).passed_over == unknown
 
 
 @pytest.mark.parametrize(("raw", "code", "field"), REFUSED, ids=range(len(REFUSED)))

@@ -130,10 +130,11 @@ def test_results_are_messages_of_their_own_named_after_their_calls() -> None:
         {"type": "tool_result", "tool_use_id": "c1"},
         {"type": "text", "text": "after"},
     ]
-    assert messages(ASK, {"role": "assistant", "content": [CALL]}, {"role": "user", "content": results})[2:] == (
+    calls = [CALL, {**CALL, "id": "c-9"}]
+    assert messages(ASK, {"role": "assistant", "content": calls}, {"role": "user", "content": results})[2:] == (
         ToolMessage(call_id="c1", parts=(TextPart(text="2.1 m"),), name="tide"),
         user("between"),
-        ToolMessage(call_id="c9", parts=(TextPart(text="no port"),), is_error=True),
+        ToolMessage(call_id="c9", parts=(TextPart(text="no port"),), name="tide", is_error=True),
         ToolMessage(call_id="c1", parts=(TextPart(text=""),), name="tide"),
         user("after"),
     )
@@ -143,15 +144,17 @@ def test_images_of_users_and_of_tools() -> None:
     inline = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
     linked = {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}
     result = {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "chart:"}, inline]}
-    assert messages({"role": "user", "content": [result, linked]}) == (
+    called = {"role": "assistant", "content": [CALL]}
+    assert messages(called, {"role": "user", "content": [result, linked]})[1:] == (
         ToolMessage(
             call_id="c1",
             parts=(
                 TextPart(text="chart:"),
-                ImagePart(url="data:image/png;base64,AAAA", field="messages[0].content[0].content[1]"),
+                ImagePart(url="data:image/png;base64,AAAA", field="messages[1].content[0].content[1]"),
             ),
+            name="tide",
         ),
-        UserMessage(parts=(ImagePart(url="https://example.org/a.png", field="messages[0].content[1]"),)),
+        UserMessage(parts=(ImagePart(url="https://example.org/a.png", field="messages[1].content[1]"),)),
     )
     upload = {"type": "image", "source": {"type": "file", "file_id": "f"}}
     assert refused(messages=[{"role": "user", "content": [upload]}]) == ("unsupported", "messages[0].content[0].source")
@@ -171,9 +174,10 @@ def test_documents_that_are_text_are_read_and_others_refused() -> None:
 def test_deferred_tools_are_told_where_a_result_refers_to_them() -> None:
     deferred = {**TIDE, "name": "moon", "defer_loading": True}
     found = {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "tool_reference", "tool_name": "moon"}]}
-    conversation = read(messages=[ASK, {"role": "user", "content": [found]}], tools=[deferred, TIDE]).conversation
+    asked = [ASK, {"role": "assistant", "content": [CALL]}, {"role": "user", "content": [found]}]
+    conversation = read(messages=asked, tools=[deferred, TIDE]).conversation
     assert [(tool.name, tool.deferred) for tool in conversation.tools] == [("moon", True), ("tide", False)]
-    result = conversation.messages[1]
+    result = conversation.messages[2]
     assert isinstance(result, ToolMessage)
     (definition,) = result.parts
     assert isinstance(definition, TextPart)
@@ -192,20 +196,22 @@ def test_a_session_stays_the_same_while_tools_are_found() -> None:
 
 def test_a_reference_to_a_tool_that_nobody_declared_is_its_name() -> None:
     found = {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "tool_reference", "tool_name": "moon"}]}
-    assert messages({"role": "user", "content": [found]}) == (
-        ToolMessage(call_id="c1", parts=(TextPart(text="moon"),)),
+    assert messages({"role": "assistant", "content": [CALL]}, {"role": "user", "content": [found]})[1:] == (
+        ToolMessage(call_id="c1", parts=(TextPart(text="moon"),), name="tide"),
     )
 
 
-def test_what_nobody_here_knows_is_passed_over() -> None:
+def test_what_nobody_here_knows_is_passed_over_and_said_to_be() -> None:
     news = {"type": "hologram", "rays": [1]}
     draft = read(
         messages=[{"role": "user", "content": [news, {"type": "text", "text": "Hi"}]}],
+        nvext={"agent_hint": {}},
         context_management={"edits": []},
         safeguards=[{"type": "x"}],
         service_tier="auto",
     )
     assert draft.conversation.messages == (user("Hi"),)
+    assert draft.passed_over == ("messages[0].content[0]", "nvext.agent_hint")
 
 
 @pytest.mark.parametrize(
@@ -302,6 +308,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     (
         {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": [CALL]}]}]},
         "messages[0].content[0].content[0].type",
+    ),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c"}]}]},
+        "messages[0].content[0].tool_use_id",
     ),
     ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type"),
     ({"tools": [TIDE, TIDE]}, "tools[1].name"),

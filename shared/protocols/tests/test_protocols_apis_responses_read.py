@@ -187,6 +187,8 @@ def test_options_reach_the_turn() -> None:
         ({"input": [{"type": "function_call", "call_id": "c", "arguments": "{}"}]}, "input[0].name"),
         ({"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}]}, "input[0].content[0]"),
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0]"),
+        ({"input": [{"type": "function_call_output", "call_id": "c", "output": ""}]}, "input[0].call_id"),
+        ({"input": [{"type": "custom_tool_call_output", "call_id": "c", "output": ""}]}, "input[0].call_id"),
         ({"tools": [TIDE, TIDE]}, "tools[1].name"),
         ({"tools": [{"type": "function", "name": "a", "parameters": {"type": "string"}}]}, "tools[0].parameters.type"),
         ({"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "function"}]}]}, "tools[0].tools[0].name"),
@@ -207,6 +209,13 @@ def test_bad_input_names_its_field(body: dict[str, Any], field: str) -> None:
     with pytest.raises(RequestError) as caught:
         draft_of(**body)
     assert caught.value.field == field
+
+
+def test_a_result_may_answer_a_call_of_a_kind_that_is_not_known_here() -> None:
+    call = {"type": "local_shell_call", "call_id": "c-1", "action": {"type": "exec", "command": ["ls"]}}
+    result = {"type": "function_call_output", "call_id": "c1", "output": "a.txt"}
+    (message,) = draft_of(input=[call, result]).conversation.messages
+    assert message == ToolMessage(call_id="c1", parts=(TextPart(text="a.txt"),))
 
 
 def test_images_are_passed_on() -> None:

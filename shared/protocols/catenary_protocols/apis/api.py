@@ -32,6 +32,7 @@ class Draft:
         session_final: the session's last turn, by the client's word.
         session: the client's own id of the conversation, or "".
         user: the client's own id of the person, or "".
+        passed_over: paths of what in the request nobody here knows and its client may want to hear of.
     """
 
     model: str
@@ -50,6 +51,7 @@ class Draft:
     session_final: bool = False
     session: str = ""
     user: str = ""
+    passed_over: tuple[str, ...] = ()
 
 
 D = TypeVar("D", bound=Draft)

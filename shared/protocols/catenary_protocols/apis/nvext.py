@@ -1,10 +1,16 @@
-"""`nvext`: what a harness may tell the mesh beside any API's own fields. Unknown keys are ignored."""
+"""`nvext`: what a harness may tell the mesh beside any API's own fields.
 
+Unknown keys are passed over, since a client may speak to older and newer meshes, and to others; `unknown_keys` names
+them, since one may be a slip of the pen.
+"""
+
+from collections.abc import Iterator, Mapping
 from typing import Annotated
 
-from msgspec import Meta
+import msgspec
+from msgspec import Meta, Raw
 
-from catenary_protocols.apis.reading import wrong
+from catenary_protocols.apis.reading import read, wrong
 from catenary_protocols.conversation import Hints, Tool, Within
 from catenary_protocols.wire import Wire
 
@@ -77,3 +83,29 @@ class NvExt(Wire, frozen=True):
                     raise wrong(f"nvext.run_tools[{place}]", f"the request declares no tool {name!r}")
             return tuple(self.run_tools)
         return ("*",) if self.run_tools else ()
+
+
+class _Extended(Wire, frozen=True):
+    """What of a request is ours."""
+
+    nvext: dict[str, Raw] | None = None
+
+
+_extended = msgspec.json.Decoder(_Extended)
+_object = msgspec.json.Decoder(dict[str, Raw] | None)
+_OBJECTS: dict[str, type[Wire]] = {"agent_hints": AgentHints, "routing": Routing}
+
+
+def unknown_keys(body: bytes) -> tuple[str, ...]:
+    """Paths of the keys under `nvext`, in a request that was read, that nobody here knows."""
+    if b'"nvext"' not in body:
+        return ()
+    return tuple(_unknown(read(_extended, body).nvext or {}, NvExt, "nvext"))
+
+
+def _unknown(said: Mapping[str, Raw], known: type[Wire], path: str) -> Iterator[str]:
+    for key, value in said.items():
+        if key not in known.__struct_fields__:
+            yield f"{path}.{key}"
+        elif key in _OBJECTS:
+            yield from _unknown(_object.decode(value) or {}, _OBJECTS[key], f"{path}.{key}")

@@ -15,7 +15,8 @@ from catenary_protocols.apis.chat.request import (
     TextBlock,
     UserChat,
 )
-from catenary_protocols.call_ids import thought_before
+from catenary_protocols.apis.reading import wrong
+from catenary_protocols.call_ids import bare, thought_before
 from catenary_protocols.conversation import (
     AssistantMessage,
     CallPart,
@@ -30,7 +31,10 @@ from catenary_protocols.conversation import (
 
 
 def read_messages(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
-    """The conversation's messages, in order. A result without a name gets that of the call it answers."""
+    """The conversation's messages, in order; raises `RequestError`.
+
+    A result answers a call that stands before it, and gets its name if it has none.
+    """
     names: dict[str, str] = {}
     out: list[Message] = []
     for at, message in enumerate(messages):
@@ -42,13 +46,15 @@ def read_messages(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
                 out.append(UserMessage(parts=_parts(message.content, path), name=message.name or ""))
             case AssistantChat():
                 said = _assistant(message)
-                names.update((part.id, part.name) for part in said.parts if isinstance(part, CallPart))
+                names.update((bare(part.id), part.name) for part in said.parts if isinstance(part, CallPart))
                 out.append(said)
             case FunctionChat():
                 out.append(ToolMessage(call_id="", parts=_parts(message.content or "", path), name=message.name))
             case _:
                 id_ = message.tool_call_id
-                name = message.name or names.get(id_, "")
+                if bare(id_) not in names:
+                    raise wrong(f"messages[{at}].tool_call_id", f"no call before it has the id {id_!r}")
+                name = message.name or names[bare(id_)]
                 out.append(ToolMessage(call_id=id_, parts=_parts(message.content or "", path), name=name))
     return tuple(out)
 

@@ -14,7 +14,7 @@ from catenary_protocols.apis.chat.request import (
     NamedTool,
     ResponseFormat,
 )
-from catenary_protocols.apis.nvext import NvExt
+from catenary_protocols.apis.nvext import NvExt, unknown_keys
 from catenary_protocols.apis.reading import CONTINUED, lacking, read, wrong
 from catenary_protocols.apis.sampling import sampling_of
 from catenary_protocols.apis.tools import ANY_OBJECT, schema_text, tool_of
@@ -54,6 +54,7 @@ def read_chat(body: bytes) -> ChatDraft:
         hints=nvext.hints,
         within=nvext.within,
         session_final=bool(nvext.session_final),
+        passed_over=unknown_keys(body),
         stream=bool(request.stream),
         run_tools=nvext.tools_to_run(tools),
         tool_dispatch=bool(nvext.tool_dispatch),

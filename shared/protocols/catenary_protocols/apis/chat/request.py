@@ -90,8 +90,8 @@ class AssistantChat(Wire, frozen=True, tag_field="role", tag="assistant"):
 class ToolChat(Wire, frozen=True, tag_field="role", tag="tool"):
     """The result of a call; none means empty."""
 
+    tool_call_id: str
     content: str | list[TextBlock | ImageBlock] | None = None
-    tool_call_id: str = ""
     name: str | None = None
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from catenary_protocols.apis.api import Draft
 from catenary_protocols.apis.completions.request import CompletionsRequest
-from catenary_protocols.apis.nvext import NvExt
+from catenary_protocols.apis.nvext import NvExt, unknown_keys
 from catenary_protocols.apis.reading import read, wrong
 from catenary_protocols.apis.sampling import sampling_of
 from catenary_protocols.conversation import Conversation
@@ -36,6 +36,7 @@ def read_completions(body: bytes) -> Draft:
         hints=nvext.hints,
         within=nvext.within,
         session_final=bool(nvext.session_final),
+        passed_over=unknown_keys(body),
         stream=bool(request.stream),
         choices=request.n or 1,
         include_usage=bool(request.stream_options and request.stream_options.include_usage),

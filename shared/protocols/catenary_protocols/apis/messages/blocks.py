@@ -1,7 +1,7 @@
 """Content blocks of requests: one type each, chosen by `type`.
 
-A type that nobody here knows is passed over: clients send news of their API long before a server hears of it. A type
-that is known, and whose content would be lost, is refused.
+A type that nobody here knows is passed over, and said to be: clients send news of their API long before a server hears
+of it. A type that is known, and whose content would be lost, is refused.
 """
 
 from collections.abc import Iterator
@@ -131,17 +131,17 @@ _KNOWN = frozenset(str(kind.__struct_config__.tag) for kind in BLOCKS)
 _SERVER_SIDE = frozenset({"server_tool_use", "mcp_tool_use", "container_upload"})
 
 
-class _Typed(Wire, frozen=True):
-    """What every block has."""
+class UnknownBlock(Wire, frozen=True):
+    """A block of another type: what every block has."""
 
     type: str
 
 
 _block: msgspec.json.Decoder[Block] = msgspec.json.Decoder(Block)
-_typed = msgspec.json.Decoder(_Typed)
+_unknown = msgspec.json.Decoder(UnknownBlock)
 
 
-def blocks(content: Content, path: str) -> Iterator[tuple[str, Block]]:
+def blocks(content: Content, path: str) -> Iterator[tuple[str, Block | UnknownBlock]]:
     """The blocks of a content and the path of each in the request; raises `RequestError`."""
     if isinstance(content, str):
         yield path, TextParam(text=content)
@@ -151,10 +151,11 @@ def blocks(content: Content, path: str) -> Iterator[tuple[str, Block]]:
         try:
             block = read(_block, data, within=here)
         except RequestError:
-            kind = read(_typed, data, within=here).type
-            if kind in _KNOWN:
+            unknown = read(_unknown, data, within=here)
+            if unknown.type in _KNOWN:
                 raise
-            _refuse_server_side(kind, here)
+            _refuse_server_side(unknown.type, here)
+            yield here, unknown
         else:
             yield here, block
 

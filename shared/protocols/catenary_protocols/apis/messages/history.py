@@ -19,12 +19,14 @@ from catenary_protocols.apis.messages.blocks import (
     ToolReferenceParam,
     ToolResultParam,
     ToolUseParam,
+    UnknownBlock,
     UrlSource,
     blocks,
 )
 from catenary_protocols.apis.messages.request import TurnMessage
 from catenary_protocols.apis.reading import wrong
 from catenary_protocols.apis.sealed import Sealed
+from catenary_protocols.call_ids import bare
 from catenary_protocols.conversation import (
     AssistantMessage,
     CallPart,
@@ -49,12 +51,16 @@ class History:
     Args:
         tools: the request's tools, by name: references to them are written out.
         sealed: opens signatures.
+
+    Attributes:
+        passed_over: paths of blocks of types that nobody here knows.
     """
 
     def __init__(self, tools: Mapping[str, Tool], sealed: Sealed) -> None:
         self._tools = tools
         self._sealed = sealed
         self._called: dict[str, str] = {}
+        self.passed_over: list[str] = []
 
     def read(self, messages: Sequence[TurnMessage]) -> Iterator[Message]:
         """The conversation's messages, in order; raises `RequestError`."""
@@ -71,7 +77,7 @@ class History:
     def _user(self, content: Content, path: str) -> Iterator[Message]:
         """Results are messages of their own; what stands between them stays between them."""
         said: list[Shown] = []
-        for here, block in blocks(content, path):
+        for here, block in self._blocks(content, path):
             if isinstance(block, ToolResultParam):
                 if said:
                     yield UserMessage(parts=tuple(said))
@@ -83,19 +89,21 @@ class History:
             yield UserMessage(parts=tuple(said))
 
     def _result(self, block: ToolResultParam, path: str) -> ToolMessage:
-        parts = [
-            part for here, one in blocks(block.content or "", f"{path}.content") for part in self._shown(one, here)
-        ]
+        content = self._blocks(block.content or "", f"{path}.content")
+        parts = [part for here, one in content for part in self._shown(one, here)]
+        id_ = block.tool_use_id
+        if bare(id_) not in self._called:
+            raise wrong(f"{path}.tool_use_id", f"no `tool_use` block before it has the id {id_!r}")
         return ToolMessage(
-            call_id=block.tool_use_id,
+            call_id=id_,
             parts=tuple(parts),
-            name=self._called.get(block.tool_use_id, ""),
+            name=self._called[bare(id_)],
             is_error=bool(block.is_error),
         )
 
     def _assistant(self, content: Content, path: str) -> AssistantMessage:
         parts: list[ReasoningPart | TextPart | CallPart] = []
-        for here, block in blocks(content, path):
+        for here, block in self._blocks(content, path):
             match block:
                 case TextParam():
                     parts += [TextPart(text=block.text)] if block.text else []
@@ -103,7 +111,7 @@ class History:
                     thought = self._thought(block)
                     parts += [ReasoningPart(text=thought)] if thought else []
                 case ToolUseParam():
-                    self._called[block.id] = block.name
+                    self._called[bare(block.id)] = block.name
                     parts.append(CallPart(id=block.id, name=block.name, arguments=_arguments(block, here)))
                 case _:
                     raise _misplaced(here, block, "an assistant's message")
@@ -138,17 +146,24 @@ class History:
             case TextSource():
                 return [*head, TextPart(text=block.source.data)]
             case ContentSource():
-                inner = blocks(block.source.content, f"{path}.source.content")
+                inner = self._blocks(block.source.content, f"{path}.source.content")
                 return [*head, *(part for here, one in inner for part in self._shown(one, here))]
             case _:
                 message = "only documents that are text can be read here, not files such as PDF"
                 raise wrong(f"{path}.source", message, code="unsupported")
 
     def _texts(self, content: Content, path: str) -> Iterator[TextPart]:
-        for here, block in blocks(content, path):
+        for here, block in self._blocks(content, path):
             if not isinstance(block, TextParam):
                 raise _misplaced(here, block, "a system message")
             yield TextPart(text=block.text)
+
+    def _blocks(self, content: Content, path: str) -> Iterator[tuple[str, Block]]:
+        for here, block in blocks(content, path):
+            if isinstance(block, UnknownBlock):
+                self.passed_over.append(here)
+            else:
+                yield here, block
 
     def _definition(self, name: str) -> str:
         """A tool as prompts list them: JSON on a line."""

@@ -8,7 +8,7 @@ import msgspec
 from catenary_protocols.apis.api import Draft
 from catenary_protocols.apis.messages.history import History
 from catenary_protocols.apis.messages.request import Choice, CountRequest, MessagesRequest, MessagesTool
-from catenary_protocols.apis.nvext import NvExt
+from catenary_protocols.apis.nvext import NvExt, unknown_keys
 from catenary_protocols.apis.reading import CONTINUED, read, wrong
 from catenary_protocols.apis.sealed import Sealed
 from catenary_protocols.apis.tools import tool_of
@@ -37,7 +37,7 @@ class MessagesDraft(Draft):
 def read_messages(sealed: Sealed, body: bytes) -> MessagesDraft:
     """The draft of a Messages request; raises `RequestError`."""
     request = read(_request, body)
-    conversation = _conversation(request, sealed)
+    conversation, unknown_blocks = _conversation(request, sealed)
     if request.messages[-1].role == "assistant":
         raise wrong(f"messages[{len(request.messages) - 1}]", CONTINUED, code="unsupported")
     nvext = request.nvext or NvExt()
@@ -56,6 +56,7 @@ def read_messages(sealed: Sealed, body: bytes) -> MessagesDraft:
         hints=nvext.hints,
         within=nvext.within,
         session_final=bool(nvext.session_final),
+        passed_over=(*unknown_blocks, *unknown_keys(body)),
         stream=bool(request.stream),
         run_tools=nvext.tools_to_run(conversation.tools),
         tool_dispatch=bool(nvext.tool_dispatch),
@@ -70,18 +71,21 @@ def read_messages(sealed: Sealed, body: bytes) -> MessagesDraft:
 def read_count(sealed: Sealed, body: bytes) -> Draft:
     """The draft of a request to count tokens, which will not run; raises `RequestError`."""
     request = read(_count, body)
-    return Draft(model=request.model, conversation=_conversation(request, sealed), sampling=Sampling())
+    conversation, _ = _conversation(request, sealed)
+    return Draft(model=request.model, conversation=conversation, sampling=Sampling())
 
 
-def _conversation(request: CountRequest, sealed: Sealed) -> Conversation:
+def _conversation(request: CountRequest, sealed: Sealed) -> tuple[Conversation, list[str]]:
+    """The conversation, and paths of blocks that nobody here knows."""
     if request.mcp_servers:
         raise wrong("mcp_servers", "the mesh calls no servers for a request", code="unsupported")
     tools = _tools(request.tools or ())
-    messages = (*_system(request), *History({tool.name: tool for tool in tools}, sealed).read(request.messages))
+    history = History({tool.name: tool for tool in tools}, sealed)
+    messages = (*_system(request), *history.read(request.messages))
     if all(isinstance(message, SystemMessage) for message in messages):
         raise wrong("messages", "hold nothing that a user, a tool or the model has said")
     choice = request.tool_choice
-    return Conversation(
+    conversation = Conversation(
         messages=messages,
         tools=tools,
         tool_choice=_tool_choice(choice, tools) if choice else ToolChoice(),
@@ -89,6 +93,7 @@ def _conversation(request: CountRequest, sealed: Sealed) -> Conversation:
         thinking=request.thinking.type != "disabled" if request.thinking else None,
         template=_template(request),
     )
+    return conversation, history.passed_over
 
 
 def _system(request: CountRequest) -> tuple[Message, ...]:

@@ -22,6 +22,7 @@ from catenary_protocols.apis.responses.request import (
 )
 from catenary_protocols.apis.responses.tools import Toolbox, wrapped
 from catenary_protocols.apis.sealed import Sealed
+from catenary_protocols.call_ids import bare
 from catenary_protocols.conversation import (
     AssistantMessage,
     CallPart,
@@ -86,9 +87,11 @@ def read_items(
     for items, name in ((before, "previous_response_id"), (own, "input")):
         for place, raw in enumerate(items):
             path = f"{name}[{place}]"
-            kind = read(_kind, bytes(raw), within=path).type
-            if kind in _decoders:
-                reader.add(read(_decoders[kind], bytes(raw), within=path), path)
+            kind = read(_kind, bytes(raw), within=path)
+            if kind.type in _decoders:
+                reader.add(read(_decoders[kind.type], bytes(raw), within=path), path)
+            elif kind.call_id:
+                reader.skip_call(kind.call_id)
     reader.end_of_answer()
     return tuple(reader.out)
 
@@ -119,11 +122,13 @@ class _Reader:
             case CustomCallIn():
                 self._call(item, wrapped(item.input), custom=True)
             case OutputIn():
-                self.end_of_answer()
-                parts = _parts(item.output, f"{path}.output")
-                self.out.append(ToolMessage(call_id=item.call_id, parts=parts, name=self._names.get(item.call_id, "")))
+                self._result(item, path)
             case ReferenceIn():
                 raise wrong(path, "references are not kept here; send the item itself", code="unsupported")
+
+    def skip_call(self, id_: str) -> None:
+        """A call of a kind that is not known here; its result is."""
+        self._names[bare(id_)] = ""
 
     def system(self, parts: tuple[TextPart, ...]) -> None:
         last = self.out[-1] if self.out else None
@@ -138,8 +143,16 @@ class _Reader:
             self._said = []
 
     def _call(self, item: FunctionCallIn | CustomCallIn, arguments: str, *, custom: bool) -> None:
-        name = self._names[item.call_id] = self._toolbox.shown(item.name, item.namespace, custom=custom)
+        name = self._names[bare(item.call_id)] = self._toolbox.shown(item.name, item.namespace, custom=custom)
         self._said.append(CallPart(id=item.call_id, name=name, arguments=arguments))
+
+    def _result(self, item: OutputIn, path: str) -> None:
+        self.end_of_answer()
+        name = self._names.get(bare(item.call_id))
+        if name is None:
+            raise wrong(f"{path}.call_id", f"no call before it has the id {item.call_id!r}")
+        parts = _parts(item.output, f"{path}.output")
+        self.out.append(ToolMessage(call_id=item.call_id, parts=parts, name=name))
 
     def _thought(self, item: ReasoningIn) -> str:
         sealed = self._sealed.open(item.encrypted_content) if item.encrypted_content else None

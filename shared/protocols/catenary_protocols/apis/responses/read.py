@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Raw
 
 from catenary_protocols.apis.api import Draft
-from catenary_protocols.apis.nvext import NvExt
+from catenary_protocols.apis.nvext import NvExt, unknown_keys
 from catenary_protocols.apis.reading import lacking, mended, read, wrong
 from catenary_protocols.apis.responses.items import items_of, read_items
 from catenary_protocols.apis.responses.request import Echo, ReasoningOptions, ResponsesRequest, TextOptions
@@ -73,6 +73,7 @@ def read_responses(body: bytes, sealed: Sealed) -> ResponsesDraft:
         hints=nvext.hints,
         within=nvext.within,
         session_final=bool(nvext.session_final),
+        passed_over=unknown_keys(body),
         stream=bool(request.stream),
         run_tools=nvext.tools_to_run(tools),
         tool_dispatch=bool(nvext.tool_dispatch),

@@ -88,6 +88,7 @@ class ItemKind(Wire, frozen=True):
 
     type: str = "message"
     id: str | None = None
+    call_id: str | None = None
 
 
 ItemIn = MessageIn | ReasoningIn | FunctionCallIn | CustomCallIn | OutputIn | ReferenceIn
