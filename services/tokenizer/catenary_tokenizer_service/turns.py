@@ -156,18 +156,16 @@ class Turns:
             self._compare(turn, item.cached)
             why = turn.placement.why if turn.placement else ""
             events.append(Started(cached_tokens=item.cached, worker=turn.worker, why=why))
-        if item.finish == "error":
-            self._broke(turn, item, events)
-            return
-        if item.finish == "handoff":
-            self._hand_over(turn, item, events)
-            return
         visible = fresh[:-TOKEN_BYTES] if item.stop_token and fresh else fresh
         if visible:
             events += stream.push(visible, item.logprobs[-(len(fresh) // TOKEN_BYTES) :] if item.logprobs else ())
         if stream.ended:
             self.runner.cancel(turn, stream.ended)
             self._finish(turn, events, "stop")
+        elif item.finish == "error":
+            self._broke(turn, item, events)
+        elif item.finish == "handoff":
+            self._hand_over(turn, item, events)
         elif item.finish:
             self._finish(turn, events, item.finish)
         elif events:
@@ -191,10 +189,14 @@ class Turns:
             self.runner.run(turn, self._models)
 
     def _broke(self, turn: Turn, item: TurnTokens, events: list[TurnEvent]) -> None:
+        """The engine gave up; what it had said by then is told."""
+        error = item.error or ErrorInfo(code="engine_failed", message="the engine failed")
+        moves = error.code in MOVES_ON
+        if turn.stream is not None and not moves:
+            events += turn.stream.close("error")
         if events:
             self._emit(turn, events)
-        error = item.error or ErrorInfo(code="engine_failed", message="the engine failed")
-        if error.code in MOVES_ON:
+        if moves:
             self.move(turn, error.code)
         else:
             self.fail(turn, error)
