@@ -42,11 +42,16 @@ class Edge:
     spawn: Spawn
 
 
+def new_request_id() -> str:
+    """An id for a request that has none."""
+    return f"req_{secrets.token_hex(12)}"
+
+
 def mark(scope: Scope, send: Send) -> str:
     """Put the server's own `send` and the request's id into its scope; returns the id."""
     said = Headers(scope=scope).get("x-request-id", "")
     scope[_RAW_SEND] = send
-    scope[_REQUEST_ID] = said if _GOOD_ID.fullmatch(said) else f"req_{secrets.token_hex(12)}"
+    scope[_REQUEST_ID] = said if _GOOD_ID.fullmatch(said) else new_request_id()
     return request_id_of(scope)
 
 

@@ -1,6 +1,6 @@
 """Errors as HTTP answers: the body of the API that was called, the status and headers of `errors.TABLE`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from math import ceil
 
@@ -30,14 +30,19 @@ def headers_for(error: ErrorInfo) -> Sequence[tuple[bytes, bytes]]:
     return headers
 
 
+def error_for(path: str, headers: Container[str]) -> Callable[[ErrorInfo, str], bytes]:
+    """The shape of errors that the client of a request expects; `headers` are their names, in lower case."""
+    anthropic = path.startswith("/v1/messages") or "anthropic-version" in headers
+    return anthropic_error if anthropic else openai_error
+
+
 def answer(request: Request, error: ErrorInfo, more: Mapping[str, str] | None = None) -> Response:
     """The answer to a request that no turn came of. `more`: further headers."""
-    anthropic = request.url.path.startswith("/v1/messages") or "anthropic-version" in request.headers
-    request_id = str(request.scope.get("catenary.request_id", ""))
-    body = (anthropic_error if anthropic else openai_error)(error, request_id)
+    write = error_for(request.url.path, request.headers)
+    body = write(error, str(request.scope.get("catenary.request_id", "")))
     headers = {**(more or {}), **{name.decode(): value.decode() for name, value in headers_for(error)}}
     if error.code == "rate_limit_exceeded":
-        headers |= _told_anthropic(error) if anthropic else _told_openai(error)
+        headers |= (_told_anthropic if write is anthropic_error else _told_openai)(error)
     return Response(body, status_of(error), headers, "application/json")
 
 

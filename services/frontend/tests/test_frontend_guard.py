@@ -1,7 +1,9 @@
 """Connections that never become a request: each is closed in its time, and others are served meanwhile."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from catenary_frontend.testing import Stand, running_frontend
@@ -54,18 +56,62 @@ class Client:
                 self.writer.close()
 
 
+def refused(said: bytes, status: int) -> dict[str, Any]:
+    """The error in the one answer that the other side has given before it closed."""
+    head, _, body = said.partition(b"\r\n\r\n")
+    assert f" {status} ".encode() in head.splitlines()[0], said
+    assert b"content-type: application/json" in head
+    assert b"x-request-id: req_" in head
+    error: dict[str, Any] = json.loads(body)
+    return error
+
+
 @pytest.mark.parametrize("sent", [b"", HEAD + b"x-a: " + b"a" * 4000, b"\r\n" * 2000])
-async def test_a_head_that_drips_is_given_up_in_time(stand: Stand, sent: bytes) -> None:
+async def test_a_head_that_drips_is_refused_in_time(stand: Stand, sent: bytes) -> None:
     one = await Client.to(stand)
-    said = await one.drip(sent)
-    assert said == b"" or b" 408 " in said.splitlines()[0]
+    assert refused(await one.drip(sent), 408)["error"]["code"] == "slow_request"
 
 
-async def test_a_body_that_drips_is_given_up_in_time(stand: Stand) -> None:
+async def test_a_body_that_drips_is_refused_in_time(stand: Stand) -> None:
     one = await Client.to(stand)
     one.writer.write(HEAD + b"content-length: 5000\r\n\r\n")
-    said = await one.drip(b"a" * 5000)  # it ends; a reset may overtake the answer
-    assert said == b"" or b" 408 " in said.splitlines()[0]
+    assert refused(await one.drip(b"a" * 5000), 408)["error"]["code"] == "slow_request"
+
+
+async def test_a_body_that_floods_after_its_time_does_not_keep_the_client_from_the_answer(stand: Stand) -> None:
+    one = await Client.to(stand)
+    one.writer.write(HEAD + b"content-length: 7000000\r\n\r\n")
+    closed = asyncio.create_task(one.rest())
+    while not closed.done():
+        one.writer.write(b"a" * 8192)
+        await asyncio.wait([closed], timeout=DRIP_S / 10)
+    refused(closed.result(), 408)
+
+
+async def test_a_client_that_goes_on_sending_is_cut_in_the_end(stand: Stand) -> None:
+    one = await Client.to(stand)
+    refused(await one.reader.read(), 408)
+
+    def is_cut() -> bool:
+        one.writer.write(b"a")
+        return one.writer.is_closing()
+
+    await stand.until(is_cut)
+
+
+@pytest.mark.parametrize("more", [b"\r\n\r\n\x00", b"content-length: x\r\n\r\n"])
+@pytest.mark.parametrize(("path", "version"), [("/v1/messages", b""), ("/v1/models", b"anthropic-version: 1\r\n")])
+async def test_what_is_no_request_is_refused_in_the_shape_of_its_api(
+    stand: Stand, path: str, version: bytes, more: bytes
+) -> None:
+    one = await Client.to(stand)
+    one.writer.write(f"GET {path} HTTP/1.1\r\nhost: x\r\n".encode() + version + b"x: y\r\n\x00" + more)
+    error = refused(await one.rest(), 400)
+    assert (error["type"], error["error"]["type"]) == ("error", "invalid_request_error")
+    assert error["request_id"].startswith("req_")
+    other = await Client.to(stand)
+    other.writer.write(b"GET /v1/responses HTTP/1.1\r\n\x00" + more)
+    assert refused(await other.rest(), 400)["error"]["code"] == "invalid_request"
 
 
 async def test_a_second_request_on_the_connection_has_the_same_bounds(stand: Stand) -> None:
@@ -79,23 +125,25 @@ async def test_a_second_request_on_the_connection_has_the_same_bounds(stand: Sta
 async def test_headers_without_end_are_refused(stand: Stand) -> None:
     one = await Client.to(stand)
     one.writer.write(HEAD + b"".join(b"x-%d: %s\r\n" % (n, b"a" * 1000) for n in range(80)))
-    assert b" 431 " in (await one.rest()).splitlines()[0]
+    assert refused(await one.rest(), 431)["error"]["code"] == "headers_too_large"
 
 
-async def test_many_slow_connections_keep_nobody_out_for_long_and_leave_nothing(stand: Stand) -> None:
-    slow = [await Client.to(stand) for _ in range(40)]
-    for one in slow:
-        one.writer.write(HEAD)
-    late = await Client.to(stand)
-    said = await late.rest()
-    assert b" 503 " in said.splitlines()[0]
-    assert b"retry-after: 1" in said
-    async with asyncio.timeout(PATIENCE_S):
+async def test_many_slow_connections_keep_nobody_out_for_long_and_leave_nothing(
+    nats_server: NatsServer, subjects: Subjects
+) -> None:
+    async with running_frontend(nats_server, subjects, head_s=2.0, max_connections=40) as stand:
+        slow = [await Client.to(stand) for _ in range(40)]
         for one in slow:
-            assert b" 408 " in (await one.rest()).splitlines()[0]
-    assert (await stand.http.get("/health")).status_code == 200
-    told = (await stand.http.get("/metrics")).text
-    assert 'catenary_connections_refused_total{why="slow"}' in told
+            one.writer.write(HEAD)
+        late = await Client.to(stand)
+        said = await late.rest()
+        assert refused(said, 503)["error"]["code"] == "overloaded"
+        assert b"retry-after: 1" in said
+        for one in slow:
+            refused(await one.rest(), 408)
+        assert (await stand.http.get("/health")).status_code == 200
+        told = (await stand.http.get("/metrics")).text
+        assert 'catenary_connections_refused_total{why="slow"}' in told
 
 
 async def test_the_bounds_end_with_the_request(stand: Stand) -> None:
