@@ -95,6 +95,7 @@ class Runner:
             retention=turn.retention,
             half=turn.half,
             handoff=turn.handoff,
+            hashes=turn.prompt.hashes,
         )
         self._close(turn)
         order = _Order(turn.key, self._bus.subjects.to("do", worker=turn.worker), encode(message))

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from catenary_protocols.errors import CapacityError, RequestError
+from catenary_tokenizers import block_hashes
 from catenary_worker.engines.base import Delta, EngineTurn, Retention
 from catenary_worker.engines.contract import KvTable
 from catenary_worker.engines.paged import Batch, Executed, Limits, PagedCore, Sequence
@@ -140,6 +141,18 @@ def test_a_move_at_any_position_changes_nothing(length: int, most: int, cut: int
     assert whole.tokens["t"][:cut] + moved.tokens["t"] == whole.tokens["t"]
 
 
+@given(length=st.integers(1, 60), most=st.integers(1, 20), salt=st.sampled_from(["", "tenant"]))
+def test_hashes_that_come_with_a_turn_are_those_it_would_have_made(length: int, most: int, salt: str) -> None:
+    prompt = ids(length, 1)
+    known = block_hashes(prompt.tobytes(), 4, salt=salt)
+    runs = [Run(Limits(blocks=64, block_size=4)), Run(Limits(blocks=64, block_size=4))]
+    for run, hashes in zip(runs, (b"", known), strict=True):
+        run.submit(EngineTurn("t", prompt, max_tokens=most, salt=salt, hashes=hashes))
+        run.all()
+    assert runs[0].tokens == runs[1].tokens
+    assert runs[0].core.cached == runs[1].core.cached
+
+
 def test_a_stop_token_is_the_last_one_and_counts_only_after_min_tokens() -> None:
     probe = Run(Limits())
     probe.submit(EngineTurn("p", ids(9, 1), max_tokens=20))
@@ -224,6 +237,7 @@ def test_a_deadline_ends_a_turn_that_waits_or_runs() -> None:
         (EngineTurn("t", ids(64, 1)), "prompt", "context_length_exceeded"),
         (EngineTurn("t", ids(60, 1), generated=ids(4, 1)), "prompt", "context_length_exceeded"),
         (EngineTurn("t", ids(4, 1), max_tokens=-1), "max_tokens", "invalid_value"),
+        (EngineTurn("t", ids(9, 1), hashes=bytes(8)), "hashes", "invalid_value"),
         (EngineTurn("known", ids(4, 1)), "turn_id", "invalid_request"),
     ],
 )

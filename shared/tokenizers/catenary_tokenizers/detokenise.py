@@ -38,9 +38,16 @@ class PieceTable:
         """The bytes of one id; none for an id the vocabulary does not have (engines pad theirs)."""
         return self.pieces[token] if token < len(self.pieces) else b""
 
+    def join(self, tokens: Sequence[int]) -> bytes:
+        """The bytes of many ids."""
+        try:
+            return b"".join(map(self.pieces.__getitem__, tokens))
+        except IndexError:
+            return b"".join(map(self.piece, tokens))
+
     def decode(self, ids: bytes) -> str:
         """All of `ids` as text, control tokens spelled out, broken bytes as U+FFFD."""
-        return b"".join(map(self.piece, unpack(ids))).decode("utf-8", "replace")
+        return self.join(unpack(ids)).decode("utf-8", "replace")
 
 
 class Detokenizer:
@@ -83,17 +90,13 @@ class Detokenizer:
 
     def _push_bytes(self, tokens: Sequence[int]) -> list[str | ControlToken]:
         out: list[str | ControlToken] = []
-        run = bytearray()
-        for token in tokens:
-            control = self._table.controls.get(token)
-            if control is None:
-                run += self._table.piece(token)
-                continue
-            if text := self._decoder.decode(bytes(run), final=True):
+        controls, start = self._table.controls, 0
+        for at in [at for at, token in enumerate(tokens) if token in controls]:
+            if text := self._decoder.decode(self._table.join(tokens[start:at]), final=True):
                 out.append(text)
-            out.append(control)
-            run.clear()
-        if text := self._decoder.decode(bytes(run)):
+            out.append(controls[tokens[at]])
+            start = at + 1
+        if text := self._decoder.decode(self._table.join(tokens[start:])):
             out.append(text)
         self._pending = bool(self._decoder.getstate()[0])
         return out

@@ -73,6 +73,7 @@ def engine_turn(run: RunTurn, *, model: str, card: str, halves: frozenset[Half] 
         half=run.half,
         handoff=run.handoff,
         options=options,
+        hashes=run.hashes,
     )
 
 

@@ -124,6 +124,7 @@ class EngineTurn:
 
     Attributes:
         prompt: token ids (`u32`) of the original prompt.
+        hashes: sequence hashes of the prompt's whole blocks (`u64`), where they are known.
         generated: ids an earlier attempt already generated; this one goes on after them.
         max_tokens: generated tokens in all, counted from the original prompt; None: up to the context.
         min_tokens: generated tokens before a stop token counts.
@@ -163,6 +164,7 @@ class EngineTurn:
     half: Half = "whole"
     handoff: bytes = b""
     options: Mapping[str, object] = field(default_factory=dict)
+    hashes: bytes = b""
 
     @property
     def key(self) -> TurnKey:

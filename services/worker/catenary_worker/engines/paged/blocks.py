@@ -40,7 +40,7 @@ class BlockPool:
         self._by_hash: dict[int, int] = {}
         self._clock = 0
         self._leaves: list[tuple[int, int, int]] = []  # (priority, stamp, block); stale where the block differs
-        self._retained: list[tuple[float, int]] = []  # (until, block)
+        self._retained: list[tuple[float, list[int]]] = []  # (until, blocks)
 
     @property
     def available(self) -> int:
@@ -58,26 +58,20 @@ class BlockPool:
 
     def find(self, hashes: Sequence[int], limit: int) -> list[int]:
         """The leading blocks of a chain, `limit` at most, that are here. Holds nothing."""
-        found: list[int] = []
-        by_hash = self._by_hash
-        for name in hashes[:limit]:
-            block = by_hash.get(name)
-            if block is None:
-                break
-            found.append(block)
-        return found
+        found = [self._by_hash.get(name, NO_BLOCK) for name in hashes[:limit]]
+        return found[: found.index(NO_BLOCK)] if NO_BLOCK in found else found
 
     def unheld(self, blocks: Iterable[int]) -> int:
         """How many of these nobody holds."""
-        holders = self._holders
-        return sum(not holders[block] for block in blocks)
+        return list(map(self._holders.__getitem__, blocks)).count(0)
 
     def hold(self, blocks: Iterable[int]) -> None:
         """One more holder for each."""
+        holders = self._holders
         for block in blocks:
-            if not self._holders[block]:
+            if not holders[block]:
                 self.used += 1
-            self._holders[block] += 1
+            holders[block] += 1
 
     def take(self, count: int) -> list[int] | None:
         """`count` empty blocks for one holder, or None if there are not so many; evicts what it must."""
@@ -111,18 +105,24 @@ class BlockPool:
 
     def release(self, blocks: Sequence[int], *, now: float = 0.0, retention: Retention = _ORDINARY) -> None:
         """One holder less for each of a chain; its end goes before its beginning."""
+        names, holders, children, stamp = self._hash, self._holders, self._children, self._stamp
+        priority = self._priority
+        self._retain(
+            [block for block in blocks if names[block] is not None and (retention.priority or priority[block] < 0)],
+            now,
+            retention,
+        )
         for block in reversed(blocks):
-            if self._hash[block] is not None and (retention.priority or self._priority[block] < 0):
-                self._retain(block, now, retention)
-            self._holders[block] -= 1
-            if self._holders[block]:
+            holders[block] -= 1
+            if holders[block]:
                 continue
             self.used -= 1
-            if self._hash[block] is None:
+            if names[block] is None:
                 self._free.append(block)
-            else:
-                self._clock += 1
-                self._stamp[block] = self._clock
+                continue
+            self._clock += 1
+            stamp[block] = self._clock
+            if not children[block]:
                 self._offer(block)
 
     def settle(self, name: int, retention: Retention, now: float) -> None:
@@ -130,32 +130,47 @@ class BlockPool:
 
         More is for all of it; less only for what is its own, back to where it is held or another chain branches off.
         """
-        block, below = self._by_hash.get(name, NO_BLOCK), 0
-        while block != NO_BLOCK:
-            if retention.priority > 0:
-                self._retain(block, now, retention)
-            elif self._holders[block] or self._children[block] > below:
+        chain = self._chain(name)
+        if retention.priority > 0:
+            self._retain(chain, now, retention)
+            if chain and not self._holders[chain[0]]:
+                self._offer(chain[0])
+            return
+        below = 0
+        for block in chain:
+            if self._holders[block] or self._children[block] > below:
                 return
-            else:
-                self._priority[block], self._until[block] = retention.priority, 0.0
-            if not self._holders[block]:
-                self._offer(block)
-            block, below = self._parent[block], 1
+            self._priority[block], self._until[block] = retention.priority, 0.0
+            self._offer(block)
+            below = 1
+
+    def _chain(self, name: int) -> list[int]:
+        """The block with this hash and all before it, the first last."""
+        chain, block = [], self._by_hash.get(name, NO_BLOCK)
+        while block != NO_BLOCK:
+            chain.append(block)
+            block = self._parent[block]
+        return chain
 
     def tick(self, now: float) -> None:
         """Ends retentions that are over."""
         while self._retained and self._retained[0][0] <= now:
-            _, block = heappop(self._retained)
-            if self._priority[block] > 0 and self._until[block] <= now:
-                self._priority[block] = 0
-                if self._hash[block] is not None and not self._holders[block]:
-                    self._offer(block)
+            _, blocks = heappop(self._retained)
+            for block in blocks:
+                if self._until[block] <= now and self._priority[block] > 0:
+                    self._priority[block] = 0
+                    if self._hash[block] is not None and not self._holders[block]:
+                        self._offer(block)
 
-    def _retain(self, block: int, now: float, retention: Retention) -> None:
-        until = now + retention.seconds
-        if (retention.priority, until) > (self._priority[block], self._until[block]):
-            self._priority[block], self._until[block] = retention.priority, until
-            heappush(self._retained, (until, block))
+    def _retain(self, blocks: Iterable[int], now: float, retention: Retention) -> None:
+        """Keep those so long that are not kept longer."""
+        until, priorities, untils = now + retention.seconds, self._priority, self._until
+        wanted = retention.priority, until
+        kept = [block for block in blocks if wanted > (priorities[block], untils[block])]
+        for block in kept:
+            priorities[block], untils[block] = wanted
+        if kept and retention.priority > 0:
+            heappush(self._retained, (until, kept))
 
     def _offer(self, block: int) -> None:
         if self._children[block]:

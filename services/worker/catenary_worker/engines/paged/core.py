@@ -13,6 +13,7 @@ from itertools import count
 from catenary_protocols.conversation import TokenLogprob
 from catenary_protocols.errors import CapacityError, ErrorInfo, RequestError
 from catenary_protocols.ids import TurnKey
+from catenary_tokenizers.blocks import HASH_BYTES
 
 from catenary_worker.engines.base import Delta, EngineLoad, EngineTurn, Finish, Retention, Started, Step
 from catenary_worker.engines.paged.blocks import NO_BLOCK, BlockPool
@@ -59,11 +60,13 @@ class PagedCore:
         return self._scheduler.preemptions
 
     def submit(self, turn: EngineTurn, now: float) -> None:
-        """Queue a turn. Raises `RequestError` (too long, empty, known) or `CapacityError` (queue full)."""
+        """Queue a turn. Raises `RequestError` (too long, empty, known, false hashes) or `CapacityError` (queue full)."""
         if not turn.prompt:
             raise RequestError("the prompt has no tokens", code="invalid_value", field="prompt")
         if turn.max_tokens is not None and turn.max_tokens < 0:
             raise RequestError("max_tokens must not be negative", code="invalid_value", field="max_tokens")
+        if turn.hashes and len(turn.hashes) != len(turn.prompt) // self.limits.block_size * HASH_BYTES:
+            raise RequestError("these are not the hashes of the prompt", code="invalid_value", field="hashes")
         length = len(turn.prompt) + len(turn.generated)
         if length >= self.context:
             message = f"{length} tokens leave no room to generate in a context of {self.context}"

@@ -66,7 +66,8 @@ class Sequence:
         self.end = context if turn.max_tokens is None else min(context, self.prompt_length + turn.max_tokens)
         self.stops = frozenset(turn.stop_token_ids) | (frozenset() if turn.ignore_eos else eos)
         self._images = _images_of(turn, block_size)
-        self.hashes = array("Q", block_hashes(self.ids.tobytes(), block_size, salt=turn.salt, images=self._images))
+        self.hashes = array("Q", turn.hashes)
+        self._hash(len(self.ids) // block_size)
         self.arrival = arrival
         self.rank = (-turn.priority, arrival)
         self.queued_at = now
@@ -101,12 +102,16 @@ class Sequence:
 
     def hash_of(self, index: int) -> int:
         """Hash of the full block at this place; made when first asked for."""
-        while len(self.hashes) <= index:
-            at = len(self.hashes)
-            parent = self.hashes[-1] if at else root_hash(salt=self.turn.salt)
-            ids, images = self.tokens_of(at).tobytes(), self._images[at : at + 1]
-            self.hashes.frombytes(block_hashes(ids, self.block_size, images=images, parent=parent))
+        if len(self.hashes) <= index:
+            self._hash(index + 1)
         return self.hashes[index]
+
+    def _hash(self, blocks: int) -> None:
+        """Know the hashes of so many full blocks."""
+        at, size = len(self.hashes), self.block_size
+        ids, images = self.ids[at * size : blocks * size].tobytes(), self._images[at:blocks]
+        parent = self.hashes[-1] if at else root_hash(salt=self.turn.salt)
+        self.hashes.frombytes(block_hashes(ids, size, images=images, parent=parent))
 
     def tokens_of(self, index: int) -> "array[int]":
         """Ids of the block at this place."""

@@ -2,12 +2,15 @@
 
 import re
 from array import array
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
 from catenary_tokenizers import ControlToken, ModelTokenizer, pack, unpack
 
 _CONTENT = "\ufdd0"
 """A noncharacter around text that is content, whatever it spells."""
+_SESSIONS = 16
+"""Prompts kept up to their last control token: a long one takes half a megabyte."""
 
 
 def content(text: str) -> str:
@@ -25,16 +28,32 @@ class Codec:
         self._split = re.compile(f"({'|'.join(map(re.escape, names))})" if names else r"(?!)")
         calls = {index for text, index in self._controls.items() if "call" in text.lower()}
         self._ends = tokenizer.eos_ids - calls or tokenizer.eos_ids
+        self._heads: OrderedDict[str, tuple[bytes, list[str | ControlToken]]] = OrderedDict()
 
     @property
     def sees_images(self) -> bool:
         """Whether the model has a control token for images."""
         return any(word in text.lower() for text in self._controls for word in ("image", "vision"))
 
-    def read(self, ids: "array[int]") -> list[str | ControlToken]:
-        """A prompt as text and control tokens in order."""
+    def read(self, ids: "array[int]", session: str = "") -> list[str | ControlToken]:
+        """A prompt as text and control tokens in order; what the session's last one began with is not read again."""
+        controls, cut = self._tokenizer.table.controls, len(ids)
+        while cut and ids[cut - 1] not in controls:
+            cut -= 1
+        head = pack(ids[:cut])
+        known, parts = self._heads.pop(session, (b"", []))
+        if not head.startswith(known):
+            known, parts = b"", []
+        parts = [*parts, *self._parts(head[len(known) :])]
+        if session:
+            self._heads[session] = head, parts
+            if len(self._heads) > _SESSIONS:
+                self._heads.popitem(last=False)
+        return [*parts, *self._parts(pack(ids[cut:]))]
+
+    def _parts(self, packed: bytes) -> list[str | ControlToken]:
         stream = self._tokenizer.detokenizer()
-        parts = stream.push(pack(ids))
+        parts = stream.push(packed)
         rest = stream.flush()
         return [*parts, rest] if rest else parts
 

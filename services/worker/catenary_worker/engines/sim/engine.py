@@ -135,7 +135,7 @@ class SimEngine:
 
     def _cast(self, sequence: Sequence) -> Voice:
         turn = sequence.turn
-        parts = self._codec.read(turn.prompt)
+        parts = self._codec.read(turn.prompt, turn.session)
         end = self._codec.end_for(parts)
         if self.settings.scripts:
             prompt = spelled(parts)

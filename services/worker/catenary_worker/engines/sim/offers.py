@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 Schema = Mapping[str, object]
 
@@ -26,6 +27,7 @@ class Offer:
     parameters: Schema = field(default_factory=lambda: _ANY)
 
 
+@lru_cache(maxsize=16)
 def read_offers(text: str) -> tuple[Offer, ...]:
     """Every tool described in the text, each name once, in order."""
     found: dict[str, Offer] = {}

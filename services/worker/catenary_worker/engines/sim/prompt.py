@@ -8,6 +8,7 @@ Rule: only control tokens make messages; text that merely spells one is content.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
@@ -30,6 +31,7 @@ _CLOSES = {"end", "eot", "eom", "eos", "return"}
 _HEADERS = {"channel", "constrain", "recipient"}
 _PARTS_OF_CALLS = {"sep", "arg", "argument", "key", "value"}
 _WORDS = re.compile(r"[a-z]+")
+_NAME = re.compile(r"[^\S\n]*([A-Za-z_]+)[^\n]*\n?")
 _SPELLED_RESULT = re.compile(r"<tool_response>(.*?)</tool_response>", re.DOTALL)
 _CONTEXT = re.compile(r"^<([A-Za-z][\w-]*)>.*?</\1>[ \t]*$", re.DOTALL | re.MULTILINE)
 
@@ -91,7 +93,7 @@ def _messages(parts: Sequence[str | ControlToken]) -> Iterator[Message]:
     naming = header = asked = False
     for part, following in pairwise((*parts, "")):
         if isinstance(part, ControlToken):
-            words = _words(part)
+            words = _words(part.text)
             header = bool(words & _HEADERS)
             if "/" in part.text or words & _CLOSES:
                 # What follows an end is blank or the model's, but "<|end_header_id|>" only ends the name of a role.
@@ -102,7 +104,7 @@ def _messages(parts: Sequence[str | ControlToken]) -> Iterator[Message]:
                 naming = True
             continue
         text = part
-        if isinstance(following, ControlToken) and "middle" in _words(following):
+        if isinstance(following, ControlToken) and "middle" in _words(following.text):
             # "<|im_system|>name<|im_middle|>": whoever has a system's rank and speaks after the user is a tool.
             role = _ROLES.get(text.strip(), "result" if asked and role == "system" else role)
             continue
@@ -110,15 +112,17 @@ def _messages(parts: Sequence[str | ControlToken]) -> Iterator[Message]:
             role, text = _take_name(role, part)
             naming = False
         asked = asked or role == "user"
-        if not header:
+        if not header and role != "assistant":  # what the model said itself is no concern of the speaker's
             yield from _spelled(Message(role, text))
 
 
-def _words(token: ControlToken) -> set[str]:
-    return set(_WORDS.findall(token.text.lower()))
+@lru_cache(maxsize=1024)
+def _words(control: str) -> frozenset[str]:
+    return frozenset(_WORDS.findall(control.lower()))
 
 
-def _role_of(words: set[str]) -> Role | None:
+@lru_cache(maxsize=1024)
+def _role_of(words: frozenset[str]) -> Role | None:
     if words & _PARTS_OF_CALLS:
         return None
     for word in (*_BEFORE_ALL_OTHERS, *_ROLES):
@@ -130,11 +134,10 @@ def _role_of(words: set[str]) -> Role | None:
 
 
 def _take_name(role: Role, text: str) -> tuple[Role, str]:
-    line, _, rest = text.partition("\n")
-    name = re.match(r"\s*([A-Za-z_]+)", line)
+    name = _NAME.match(text)
     if name is None or name[1].lower() not in _ROLES:
         return role, text
-    return _ROLES[name[1].lower()], rest
+    return _ROLES[name[1].lower()], text[name.end() :]
 
 
 def _spelled(message: Message) -> Iterator[Message]:

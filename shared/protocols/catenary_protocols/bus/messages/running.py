@@ -27,6 +27,7 @@ class RunTurn(Message, frozen=True):
     Answered by `TurnAdmitted` or `Refused` on the reply subject; a repeat of a known key is answered the same.
 
     Attributes:
+        hashes: sequence hashes of the prompt's whole blocks, u64, so that nobody makes them twice; may be empty.
         images: URLs (`data:` or others) of the images whose marks stand in the prompt, in their order.
         image_at: index of each one's mark among the prompt's tokens; its block and those after it are told apart by it.
         retention: what is expected now; `Retain` may tell better when the turn has ended.
@@ -54,6 +55,7 @@ class RunTurn(Message, frozen=True):
     lora: str = ""
     half: Literal["whole", "prefill", "decode"] = "whole"
     handoff: bytes = b""
+    hashes: bytes = b""
 
 
 class TurnAdmitted(Message, frozen=True):
