@@ -33,7 +33,7 @@ async def _measure(directory: Path) -> dict[str, float]:
     helpers = Helpers()
     try:
         beside = open_model(CARD, directory, helpers=helpers)
-        helpers.warm(directory)
+        await helpers.warm(directory)
         with_helper = [await _pause(beside, seed) for seed in range(ROUNDS + 1)][1:]
     finally:
         helpers.close()

@@ -124,7 +124,8 @@ class Models:
                 continue
             try:
                 directory = await fetch_model(self._bus, card, self._cache)
-                model = await asyncio.to_thread(open_model, card, directory, self._options, self._helpers)
+                opened = asyncio.to_thread(open_model, card, directory, self._options, self._helpers)
+                model, _ = await asyncio.gather(opened, self._helpers.warm(directory))
             except (TransportError, OSError) as error:
                 log.warning("model.not_loaded", model=card.model, card=card.card, error=str(error))
                 asyncio.get_running_loop().call_later(RETRY_S, self.want, card)
@@ -134,7 +135,6 @@ class Models:
             else:
                 log.info("model.loaded", model=card.model, card=card.card, parser=card.parser)
                 self._loaded[card.card] = model
-                self._helpers.warm(directory)
             if not any(one.needs_process for one in self._loaded.values()):
                 self._helpers.rest()
             if (news := self._news.pop(card.card, None)) is not None:

@@ -25,9 +25,9 @@ class Helpers:
         self.encoder = HelperProcess("encoder")
         self.boundless = HelperProcess("sandbox", memory=SANDBOX_BYTES)
 
-    def warm(self, directory: Path) -> None:
-        """Start the encoder with this model; nothing waits for it."""
-        self.encoder.later(partial(jobs.warm, directory), ENCODE_S)
+    async def warm(self, directory: Path) -> None:
+        """Until the encoder has loaded this model, or could not: then whoever needs it is told."""
+        await self.encoder.try_soon(partial(jobs.warm, directory), ENCODE_S)
 
     async def encode(self, directory: Path, segment: Segment) -> bytes:
         """Ids of a segment, from the encoder; raises `RequestError`, `CatenaryError`."""

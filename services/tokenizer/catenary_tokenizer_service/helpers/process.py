@@ -79,17 +79,13 @@ class HelperProcess:
         """`ask`, when those that came before are done."""
         return await asyncio.get_running_loop().run_in_executor(self.thread, self.ask, job, within)
 
-    def later(self, job: Job, within: float) -> None:
-        """Do a job of which nobody wants the answer."""
-
-        def do() -> None:
-            try:
-                self.ask(job, within)
-            except (HelperLateError, HelperLostError, ValueError) as error:
-                if not self._closed:
-                    log.warning("helper.not_warm", helper=self._name, error=str(error) or type(error).__name__)
-
-        self.thread.submit(do)
+    async def try_soon(self, job: Job, within: float) -> None:
+        """`ask_soon` for a job of which nobody wants the answer."""
+        try:
+            await self.ask_soon(job, within)
+        except (HelperLateError, HelperLostError, ValueError) as error:
+            if not self._closed:
+                log.warning("helper.not_warm", helper=self._name, error=str(error) or type(error).__name__)
 
     def stop(self) -> None:
         """End the process once its job is done; the next job starts another one."""
