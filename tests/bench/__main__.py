@@ -13,6 +13,7 @@ MODULES = (
     "kv_index",
     "tokenizers",
     "long_prompt",
+    "mesh_prompt",
     "parsers",
     "overload",
     "retention",

@@ -8,11 +8,14 @@ import json
 import statistics
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, cast
 
 import uvloop
 
+Json = dict[str, Any]
 VISIBLE = (b'"content":"', b'"reasoning_content":"')
 END = {True: b"data: [DONE]\n\n", False: b"}"}
 
@@ -31,10 +34,10 @@ class Figures:
 
 
 class Connection(asyncio.Protocol):
-    """Sends the same request again and again, so many times."""
+    """Sends one request after the other."""
 
-    def __init__(self, request: bytes, count: int, figures: Figures, *, streamed: bool) -> None:
-        self._request, self._left, self._figures, self._streamed = request, count, figures, streamed
+    def __init__(self, requests: Iterable[bytes], figures: Figures, *, streamed: bool) -> None:
+        self._requests, self._figures, self._streamed = iter(requests), figures, streamed
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tail = b""
 
@@ -43,11 +46,13 @@ class Connection(asyncio.Protocol):
         self._send()
 
     def _send(self) -> None:
-        self._left -= 1
+        request = next(self._requests, None)
+        if request is None:
+            return self._end()
         self._began = self._last = time.perf_counter()
         self._first = 0.0
         self._whole = bytearray()
-        self._transport.write(self._request)
+        return self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
         now = time.perf_counter()
@@ -66,7 +71,7 @@ class Connection(asyncio.Protocol):
             self._figures.whole.append(now - self._began)
             if self._first:
                 self._figures.first.append(self._first - self._began)
-            self._send() if self._left else self._end()
+            self._send()
         return None
 
     def _says(self, key: bytes) -> bool:
@@ -104,26 +109,30 @@ class Connection(asyncio.Protocol):
             self.done.set_result(None)
 
 
-async def run(task: dict[str, Any]) -> dict[str, Any]:
-    host, _, port = task["url"].removeprefix("http://").partition(":")
-    figures = Figures()
+def post(body: Json) -> bytes:
+    """The bytes of a request."""
+    data = json.dumps(body).encode()
+    head = "POST /v1/chat/completions HTTP/1.1\r\nHost: mesh\r\nContent-Type: application/json"
+    return f"{head}\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
+
+
+async def connect(url: str, requests: Iterable[bytes], figures: Figures, *, streamed: bool) -> "asyncio.Future[None]":
+    """Open a connection that sends these requests; done when the last is answered, or one failed."""
+    host, _, port = url.removeprefix("http://").partition(":")
     loop = asyncio.get_running_loop()
+    _, one = await loop.create_connection(lambda: Connection(requests, figures, streamed=streamed), host, int(port))
+    return one.done
+
+
+async def run(task: Json) -> Json:
+    figures = Figures()
     began, used = time.perf_counter(), time.process_time()
     connections = []
     for number in range(task["streams"]):
         body = json.loads(json.dumps(task["body"]).replace("{n}", str(number)))
-        data = json.dumps(body).encode()
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
-        request, streamed = head.encode() + data, bool(body.get("stream"))
-        _, one = await loop.create_connection(
-            lambda request=request, streamed=streamed: Connection(
-                request, task["requests"], figures, streamed=streamed
-            ),  # type: ignore[misc]
-            host,
-            int(port),
-        )
-        connections.append(one)
-    await asyncio.gather(*(one.done for one in connections))
+        requests = repeat(post(body), task["requests"])
+        connections.append(await connect(task["url"], requests, figures, streamed=bool(body.get("stream"))))
+    await asyncio.gather(*connections)
     wall = time.perf_counter() - began
     return {
         "wall_s": round(wall, 3),
