@@ -60,7 +60,7 @@ class PagedCore:
         return self._scheduler.preemptions
 
     def submit(self, turn: EngineTurn, now: float) -> None:
-        """Queue a turn. Raises `RequestError` (too long, empty, known, false hashes) or `CapacityError` (queue full)."""
+        """Queue a turn. Raises `RequestError` (too long, empty, known, other hashes), `CapacityError` (queue full)."""
         if not turn.prompt:
             raise RequestError("the prompt has no tokens", code="invalid_value", field="prompt")
         if turn.max_tokens is not None and turn.max_tokens < 0:
