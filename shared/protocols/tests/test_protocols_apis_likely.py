@@ -1,6 +1,7 @@
 """Log probabilities in each API's own form: streamed and whole, and through the official SDK's accumulators."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -54,6 +55,7 @@ TOLD = [
     {"token": "�", "logprob": -1.0, "bytes": list(HEART), "top_logprobs": []},
     {"token": "��", "logprob": -0.5, "bytes": list(REST), "top_logprobs": []},
 ]
+TOKENS = 500
 MESSAGES = [{"role": "user", "content": "?"}]
 
 
@@ -119,6 +121,21 @@ def test_responses_tells_of_them_with_text_and_part(asked: dict[str, Any]) -> No
     part = json.loads(encoder.body())["output"][1]["content"][0]
     assert part["logprobs"] == TOLD
     assert final.output[1].content[0].to_dict()["logprobs"] == TOLD
+
+
+@pytest.mark.parametrize("api", [CHAT, responses_api(Unsealed()), COMPLETIONS])
+def test_a_long_stream_with_all_alternatives_holds_less_than_a_kilobyte_for_each_token(api: Any) -> None:
+    asked = {"prompt": "Once", "logprobs": 5} if api is COMPLETIONS else {"top_logprobs": 20, "messages": MESSAGES}
+    encoder = api.encoder(api.read(body(input="?", **({"logprobs": True} | asked))), "t" * 26, 7)
+    tracemalloc.start()
+    try:
+        for number in range(TOKENS):
+            top = tuple(TokenPiece(piece=b"%d" % (number + other), logprob=-float(other)) for other in range(20))
+            encoder.feed((TextDelta(text="It ", tokens=(VisibleToken(piece=b"It ", logprob=-0.25, top=top),)),))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held / TOKENS < 1024
 
 
 @pytest.mark.parametrize("api", [CHAT, responses_api(Unsealed()), COMPLETIONS])

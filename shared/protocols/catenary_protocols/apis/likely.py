@@ -1,11 +1,13 @@
 """How likely the tokens of a text were, as the OpenAI APIs tell it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from catenary_protocols.turn_events import TokenPiece, VisibleToken
 
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(tuple[VisibleToken, ...]).decode
 LEAST = -9999.0
 """Stands for the logarithm of zero, which JSON cannot say."""
 
@@ -48,3 +50,24 @@ def told(tokens: Iterable[VisibleToken]) -> list[TokenLogprobs]:
         )
         for one in tokens
     ]
+
+
+class Held:
+    """What is known of a text's tokens while it is on its way, packed: as objects it would take many times the room."""
+
+    __slots__ = ("_packed",)
+
+    def __init__(self) -> None:
+        self._packed: list[bytes] = []
+
+    def add(self, tokens: tuple[VisibleToken, ...]) -> None:
+        """The tokens of one delta."""
+        self._packed.append(_pack(tokens))
+
+    def deltas(self) -> Iterator[tuple[VisibleToken, ...]]:
+        """The tokens, delta by delta."""
+        return map(_unpack, self._packed)
+
+    def told(self) -> list[TokenLogprobs]:
+        """All tokens."""
+        return [one for tokens in self.deltas() for one in told(tokens)]

@@ -3,7 +3,7 @@
 from msgspec import UNSET
 
 from catenary_protocols.apis.chat.answer import ChatAnswer, ChatLogprobs, Function, Reason, ToolCall
-from catenary_protocols.apis.likely import TokenLogprobs
+from catenary_protocols.apis.likely import Held
 
 
 class Call:
@@ -38,13 +38,13 @@ class Choice:
         self.after = after
         self.text: list[str] = []
         self.reasoning: list[str] = []
-        self.likely: list[TokenLogprobs] = []
+        self.likely = Held()
         self.calls: dict[int, Call] = {}
         self.reason: Reason = "stop"
 
     def logprobs(self) -> ChatLogprobs:
         """Of its text's tokens."""
-        return ChatLogprobs(content=self.likely)
+        return ChatLogprobs(content=self.likely.told())
 
     def answer(self, *, functions: bool) -> ChatAnswer:
         """The message; `functions` tells its call in the older form."""

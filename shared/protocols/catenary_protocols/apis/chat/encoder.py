@@ -108,9 +108,9 @@ class ChatEncoder:
         choice = self._choice(item.choice)
         choice.text.append(item.text)
         if item.tokens:
-            likely = told(item.tokens)
-            choice.likely += likely
-            self._chunk(item.choice, ChatDelta(content=item.text), logprobs=ChatLogprobs(content=likely))
+            choice.likely.add(item.tokens)
+            likely = ChatLogprobs(content=told(item.tokens))
+            self._chunk(item.choice, ChatDelta(content=item.text), logprobs=likely)
             return
         self._out.append(choice.text_before + _encode(item.text) + choice.after)
 

@@ -9,7 +9,7 @@ from catenary_protocols.apis.api import Draft
 from catenary_protocols.apis.chat.answer import usage_of
 from catenary_protocols.apis.completions.answer import Completion, CompletionChoice, CompletionLogprobs, Reason
 from catenary_protocols.apis.error_bodies import openai_error
-from catenary_protocols.apis.likely import logprob_of, text_of
+from catenary_protocols.apis.likely import Held, logprob_of, text_of
 from catenary_protocols.apis.sse import DONE, event
 from catenary_protocols.errors import ErrorInfo
 from catenary_protocols.turn_events import Failed, Finished, TextDelta, TurnEvent, Usage, VisibleToken
@@ -19,26 +19,32 @@ _CANCELLED = ErrorInfo(code="cancelled", message="the turn was cancelled")
 
 
 class _Text:
-    """What was said of one choice.
-
-    Attributes:
-        logprobs: of its tokens, so far.
-    """
+    """What was said of one choice."""
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
-        self.logprobs = CompletionLogprobs(tokens=[], token_logprobs=[], top_logprobs=[], text_offset=[])
         self._length = 0
+        self._offsets: list[int] = []
+        self._likely = Held()
 
     def add(self, delta: TextDelta) -> CompletionLogprobs | None:
         """More of it; what is known of the tokens that begin in it."""
-        told = _told(delta.tokens, self._length) if delta.tokens else None
+        offset = self._length
         self.pieces.append(delta.text)
         self._length += len(delta.text)
-        if told is not None:
+        if not delta.tokens:
+            return None
+        self._offsets.append(offset)
+        self._likely.add(delta.tokens)
+        return _told(delta.tokens, offset)
+
+    def logprobs(self) -> CompletionLogprobs:
+        """Of its tokens so far."""
+        whole = CompletionLogprobs(tokens=[], token_logprobs=[], top_logprobs=[], text_offset=[])
+        for told in map(_told, self._likely.deltas(), self._offsets):
             for name in CompletionLogprobs.__struct_fields__:
-                getattr(self.logprobs, name).extend(getattr(told, name))
-        return told
+                getattr(whole, name).extend(getattr(told, name))
+        return whole
 
 
 def _told(tokens: Sequence[VisibleToken], offset: int) -> CompletionLogprobs:
@@ -78,7 +84,7 @@ class CompletionsEncoder:
                 index=index,
                 text="".join(text.pieces),
                 finish_reason=self._reasons.get(index),
-                logprobs=text.logprobs if self._likely else None,
+                logprobs=text.logprobs() if self._likely else None,
             )
             for index, text in enumerate(self._texts)
         ]

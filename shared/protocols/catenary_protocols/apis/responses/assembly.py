@@ -1,11 +1,11 @@
 """The items of a response, each from its `added` to its `done` event. At most one of them is open."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import msgspec
 
-from catenary_protocols.apis.likely import TokenLogprobs, told
+from catenary_protocols.apis.likely import Held, told
 from catenary_protocols.apis.responses.answer import (
     CustomCallItem,
     FunctionCallItem,
@@ -98,25 +98,24 @@ class Message:
         self._id = id_
         self._place: Mapping[str, Any] = {"item_id": id_, "output_index": index, "content_index": 0}
         self._text: list[str] = []
-        self._likely: list[TokenLogprobs] = []
+        self._likely = Held()
         self._before = framed("response.output_text.delta", logprobs=[], **self._place)
         added = MessageItem(id=id_, status="in_progress", content=[])
         writer.event("response.output_item.added", output_index=index, item=added)
         writer.event("response.content_part.added", part=OutputText(text=""), **self._place)
 
-    def add(self, text: str, tokens: Sequence[VisibleToken] = ()) -> None:
+    def add(self, text: str, tokens: tuple[VisibleToken, ...] = ()) -> None:
         """More of it; `tokens` begin to show in it."""
         self._text.append(text)
         if not tokens:
             self._writer.delta(self._before, text)
             return
-        likely = told(tokens)
-        self._likely += likely
-        self._writer.event("response.output_text.delta", delta=text, logprobs=likely, **self._place)
+        self._likely.add(tokens)
+        self._writer.event("response.output_text.delta", delta=text, logprobs=told(tokens), **self._place)
 
     def item(self, status: Status) -> MessageItem:
         """It, as far as it has come."""
-        part = OutputText(text="".join(self._text), logprobs=self._likely)
+        part = OutputText(text="".join(self._text), logprobs=self._likely.told())
         return MessageItem(id=self._id, status=status, content=[part])
 
     def close(self, status: Status) -> MessageItem:
