@@ -152,7 +152,7 @@ class Stand:
         self.ran = folder / "letters"
         self.bus = Bus(server.url, self.subjects, "watcher", death_limit=1e9)
 
-    async def start(self, time_scale: float) -> None:
+    async def start(self, time_scale: float, resumable_s: float) -> None:
         """All of it, ready."""
         await provisioned(self.server.url, self.subjects, [LETTER])
         await self.bus.connect()
@@ -167,7 +167,7 @@ class Stand:
             await self.bus.subscribe(subject, handler)
         own = {
             "worker": ["--engine-options", json.dumps({"time_scale": time_scale}), "--sim-script=true"],
-            "tokenizer": ["--resumable-s=2"],
+            "tokenizer": [f"--resumable-s={resumable_s}"],
             "tool-dispatch": ["--registry", str(registry)],
             "frontend": ["--heartbeat-s=1", "--drain-s=3"],
         }
@@ -244,7 +244,9 @@ class Stand:
 
 
 @asynccontextmanager
-async def standing(folder: Path, time_scale: float = 1.0, *, advisories: bool = False) -> AsyncIterator[Stand]:
+async def standing(
+    folder: Path, time_scale: float = 1.0, *, resumable_s: float = 2.0, advisories: bool = False
+) -> AsyncIterator[Stand]:
     """A whole mesh until the end of the block; with `advisories`, its broker tells of connections that end."""
     server = NatsServer(folder / "nats")
     if advisories:
@@ -252,7 +254,7 @@ async def standing(folder: Path, time_scale: float = 1.0, *, advisories: bool = 
     await asyncio.to_thread(server.start)
     stand = Stand(folder, server)
     try:
-        await stand.start(time_scale)
+        await stand.start(time_scale, resumable_s)
         yield stand
         codes = await stand.stop()
         assert set(codes.values()) == {0}, codes

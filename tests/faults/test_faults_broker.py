@@ -3,9 +3,10 @@
 import asyncio
 
 import pytest
+from catenary_runtime.rendezvous import ranked
 
-from tests.faults.stand import Stand
-from tests.faults.turns import CALLS, LONG, Clients
+from tests.faults.stand import MODULES, Stand
+from tests.faults.turns import CALLS, LONG, MODEL, Clients
 
 AWAY_S = 3.0
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(150)]
@@ -30,14 +31,15 @@ async def test_every_turn_completes_when_the_broker_is_killed_and_comes_back(cli
     await stand.watch.until("everything is ready", lambda: all(map(stand.watch.ready, stand.parts)))
 
 
-@pytest.mark.parametrize("service", ["worker", "tokenizer", "frontend"])
+@pytest.mark.parametrize("service", MODULES)
 async def test_a_delay_shorter_than_the_death_limit_changes_nothing(
     clients: Clients, stand: Stand, service: str
 ) -> None:
     await clients.truth(LONG)
     async with clients.turns(LONG) as (turn,):
         await turn.begun()
-        name = "frontend-1" if service == "frontend" else await stand.watch.holding(service, turn.turn_id)
+        holds_it = service in {"worker", "tokenizer"}
+        name = await stand.watch.holding(service, turn.turn_id) if holds_it else f"{service}-1"
         part, before = stand.parts[name], stand.watch.incarnations[name]
         part.proxy.block()
         other = next(one for one in stand.parts if one not in {name, "frontend-1"})
@@ -58,6 +60,27 @@ async def test_the_turns_of_a_worker_that_is_cut_off_go_on_at_the_other(clients:
         await clients.same(turn, LONG)
         stand.parts[name].proxy.unblock()
         await stand.watch.until("it is back as another", lambda: stand.watch.incarnations[name] > before)
+
+
+@pytest.mark.parametrize("service", ["router", "kv-indexer", "tool-dispatch"])
+async def test_turns_begun_while_one_of_a_service_is_cut_off_are_served_by_the_other(
+    clients: Clients, stand: Stand, service: str
+) -> None:
+    """Neither a turn nor a call is taken twice, though the one that was cut off had been asked, too."""
+    for request in (LONG, CALLS):
+        await clients.truth(request)
+    name = ranked(MODEL, ["router-1", "router-2"])[0] if service == "router" else f"{service}-1"
+    before, seen = stand.watch.incarnations[name], set(stand.watch.calls)
+    stand.parts[name].proxy.block()
+    async with clients.turns(LONG, CALLS, CALLS) as turns:
+        for turn, request in zip(turns, (LONG, CALLS, CALLS), strict=True):
+            await clients.same(turn, request)
+    new = set(stand.watch.calls) - seen
+    await stand.watch.until("every call has its result", lambda: new <= set(stand.watch.results))
+    stand.parts[name].proxy.unblock()
+    await stand.watch.until("it is back as another", lambda: stand.watch.incarnations[name] > before)
+    assert [stand.letters()[key] for key in new] == [1, 1]
+    assert [len(stand.watch.results[key]) for key in new] == [1, 1]
 
 
 async def test_a_turn_whose_owner_is_cut_off_ends_in_a_clear_error_and_is_not_run_on(

@@ -1,8 +1,10 @@
 """Routers, indexers, executors, tokenizers and frontends that die: what DESIGN's table of services promises."""
 
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import pytest
 from catenary_protocols.apis.chat import CHAT
 from catenary_protocols.apis.session import session_of
@@ -125,4 +127,35 @@ async def test_a_resumable_stream_goes_on_at_the_other_frontend(clients: Clients
     assert turn.last_id != rest.last_id
     assert assembled(turn) == truth
     assert rest.done == 1
+    clients.counts["went on at another frontend"] += 1
+
+
+async def events_of(answer: httpx.Response) -> AsyncIterator[dict[str, Any]]:
+    async for line in answer.aiter_lines():
+        if line.startswith("data: "):
+            yield json.loads(line.removeprefix("data: "))
+
+
+async def test_a_response_goes_on_at_the_other_frontend_from_the_event_that_came_last(
+    clients: Clients, stand: Stand
+) -> None:
+    asked = {"model": MODEL, "input": "Count the ships in the harbour.", "max_output_tokens": 150, "stream": True}
+    async with stand.client() as client, client.stream("POST", "/v1/responses", json=asked) as answer:
+        had: list[dict[str, Any]] = []
+        async for event in events_of(answer):
+            had.append(event)
+            if len(had) == 20:
+                break
+        stand.parts["frontend-1"].kill()
+    name = had[0]["response"]["id"]
+    query = {"stream": "true", "starting_after": had[-1]["sequence_number"]}
+    async with (
+        stand.client("frontend-2") as client,
+        client.stream("GET", f"/v1/responses/{name}", params=query) as answer,
+    ):
+        rest = [event async for event in events_of(answer)]
+    assert [event["sequence_number"] for event in had + rest] == list(range(len(had) + len(rest)))
+    deltas = "".join(event["delta"] for event in had + rest if event["type"] == "response.output_text.delta")
+    (whole,) = (part["text"] for item in rest[-1]["response"]["output"] for part in item["content"])
+    assert deltas == whole
     clients.counts["went on at another frontend"] += 1

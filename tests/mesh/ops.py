@@ -38,6 +38,7 @@ path = {vision}
 workers = 1
 parser = "hermes"
 reasoning = "none"
+context = 131072
 sim = {{ time_scale = 0 }}
 """
 _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

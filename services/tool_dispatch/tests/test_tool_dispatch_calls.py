@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from catenary_protocols.bus.codec import encode_json
+from catenary_protocols.ids import call_key
 from catenary_runtime import telemetry
 from catenary_runtime.testing import NatsServer
 from catenary_tool_dispatch.testing import Caller, caller_on, registry_file, serving
@@ -86,10 +87,20 @@ async def test_of_three_calls_at_once_each_gets_its_own_result(
         {"name": "bad", "command": ["sh", "-c", "echo broken >&2; exit 3"]},
         {"name": "slow", "command": ["sleep", "60"], "timeout_s": 0.3},
     )
+    turn = caller.make("good", {}).turn_id
+    calls = [
+        caller.make(tool, {"a": 1}, turn_id=turn, index=index, key=call_key(turn, 0, index))
+        for index, tool in enumerate(("good", "bad", "slow"))
+    ]
     async with serving(server, caller, registry):
-        good, bad, slow = await asyncio.gather(
-            caller.call("good", {"a": 1}), caller.call("bad", {}), caller.call("slow", {})
-        )
+        for call in calls:
+            await caller.publish(call)
+        good, bad, slow = await asyncio.gather(*(caller.result(call.key) for call in calls))
+    results = sorted((good, slow, bad), key=lambda result: result.key)
+    assert [(one.key, one.tool) for one in results] == [(call.key, call.tool) for call in calls], "as they were made"
+    assert {key: len(all_of) for key, all_of in caller.results.items()} == dict.fromkeys(
+        (call.key for call in calls), 1
+    )
     assert (json.loads(good.output), good.error) == ({"a": 1}, None)
     assert bad.error is not None
     assert (bad.error.code, bad.output) == ("failed", "broken\n")
