@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.bench.reuse import BLOCK, CLIENTS, PROMPT, TURNS, play
+from tests.bench.reuse import BLOCK, CLIENTS, OTHER_SPACE, PROMPT, SAID, TURNS, play
 from tests.mesh.harness import RunningMesh
 
 LAST_STEP = 2
@@ -10,9 +10,14 @@ LAST_STEP = 2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("client", ["opencode", "pydantic-ai, responses", "claude-code"])
-async def test_all_whole_blocks_of_a_prompt_and_its_answer_are_found_again(mesh: RunningMesh, client: str) -> None:
-    turns = await play(mesh, CLIENTS[client])
+@pytest.mark.parametrize(
+    ("client", "said"),
+    [("opencode", SAID), ("pydantic-ai, responses", SAID), ("claude-code", SAID), ("anthropic", OTHER_SPACE)],
+)
+async def test_all_whole_blocks_of_a_prompt_and_its_answer_are_found_again(
+    mesh: RunningMesh, client: str, said: str
+) -> None:
+    turns = await play(mesh, CLIENTS[client], said)
     assert len(turns) == TURNS
     assert turns[0].prompt >= PROMPT
     assert not any(turn.diverged for turn in turns)

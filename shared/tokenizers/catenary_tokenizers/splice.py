@@ -2,8 +2,9 @@
 
 The prompt comes as parts: plain text at even places, control tokens at odd ones. Where the ids before an answer are
 those of a remembered prompt, the answer's parts are compared with what was generated, one after the other: equal text
-takes the generated ids; text that differs only in how the JSON of a call is spelled does too; at the first other
-difference, tokens wholly inside the common text are taken and the rest is encoded.
+takes the generated ids; text that differs only in how the JSON of a call is spelled, or in the white space beside a
+marker, which parsers and templates trim, does too; at the first other difference, tokens wholly inside the common text
+are taken and the rest is encoded.
 """
 
 from __future__ import annotations
@@ -108,12 +109,20 @@ class _Answer:
             else:
                 marked = self._parts[place][self._skip if n == 0 else 0 :]
                 rendered = marked if marked == text else self._prompt.clean(marked)
-                if rendered == text or self._is_same(rendered, text):
+                if rendered == text or self._is_same(self._inside(rendered, n), self._inside(text, n)):
                     out.append(ids)
                     continue
                 self._splice_start(out, rendered, ids, place)
                 return place + 1
         return self._at + last + 1
+
+    def _inside(self, text: str, n: int) -> str:
+        """A text of the `n`th part without white space that touches a marker which both have."""
+        if n or not self._skip:
+            text = text.lstrip()
+        following = self._at + n + 1
+        closed = n + 1 < len(self._turn.texts) and following < len(self._parts)
+        return text.rstrip() if closed and self._parts[following] == self._turn.texts[n + 1] else text
 
     def _is_same(self, rendered: str, text: str) -> bool:
         """Whether a part says what was generated, JSON of calls spelled anyhow; sets the outcome if not."""

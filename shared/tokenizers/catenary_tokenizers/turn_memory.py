@@ -3,8 +3,8 @@
 A client sends an answer back as text; encoded anew it may give other ids than the model wrote, and the KV blocks
 written while decoding would be lost. So a turn's ids are remembered under the ids of its prompt, and spliced in where
 the next prompt renders the answer. Law: the decoded prompt equals the rendered text but for the spelling of JSON
-inside calls; what does not match is encoded from the rendered text as ever (`splice.py`), and counted with its
-reason.
+inside calls and for white space beside the markers of an answer; what does not match is encoded from the rendered text
+as ever (`splice.py`), and counted with its reason.
 """
 
 from __future__ import annotations

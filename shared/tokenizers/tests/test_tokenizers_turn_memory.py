@@ -29,6 +29,17 @@ def spelled(model: ModelTokenizer, text: str) -> bytes:
     return out
 
 
+def runs(model: ModelTokenizer, ids: bytes) -> list[str]:
+    """The texts between a prompt's control tokens."""
+    found: list[list[int]] = [[]]
+    for token in unpack(ids):
+        if token in model.table.controls:
+            found.append([])
+        else:
+            found[-1].append(token)
+    return [model.decode(pack(run)) for run in found]
+
+
 def answered(reasoning: str = "", content: str = "", arguments: object = None) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": content}
     if reasoning:
@@ -135,7 +146,9 @@ ANSWERS = st.tuples(TEXTS, TEXTS, VALUES)
 def test_the_prompt_says_what_was_rendered(
     model: ModelTokenizer, said: tuple[str, str, Any], echoed: tuple[str, str, Any], same: bool, cut: int
 ) -> None:
-    """The law: with any memory at all, decoded ids are the rendered text, but for the spelling of a call's JSON."""
+    """The law: with any memory at all, decoded ids are the rendered text, but for the spelling of a call's JSON and for
+    white space beside the answer's markers.
+    """
     memory = TurnMemory(model.table, MEGABYTE)
     reasoning, content, arguments = said
     generated = spelled(
@@ -146,11 +159,43 @@ def test_the_prompt_says_what_was_rendered(
     memory.remember(SCOPE, first_prompt(model), generated[: len(generated) - 4 * cut])
     echo = said if same else echoed
     ids, rendered = next_prompt(model, memory, answered(*echo))
-    decoded = model.decode(ids)
-    assert decoded == rendered or same_but_spelling(rendered, decoded, [echo[2]])
     plain, _ = next_prompt(model, TurnMemory(model.table, 0), answered(*echo))
+    assert model.decode(plain) == rendered
     controls = set(model.control_tokens.values())
     assert [i for i in unpack(ids) if i in controls] == [i for i in unpack(plain) if i in controls]
+    before = len(runs(model, first_prompt(model))) - 1
+    after = runs(model, plain).index("user\n", before)
+    for place, (left, right) in enumerate(zip(runs(model, ids), runs(model, plain), strict=True)):
+        inside = before <= place < after
+        assert left == right or (inside and same_but_spelling(left.strip(), right.strip(), [echo[2]]))
+
+
+SPACE = st.text(" \n\t", max_size=3)
+PLAIN = st.sampled_from(["Hm.", "a b", "ü🌊 {", "x\n\ny"])
+
+
+@settings(max_examples=200, deadline=None)
+@given(said=st.tuples(PLAIN, PLAIN, st.dictionaries(PLAIN, PLAIN)), spaces=st.lists(SPACE, min_size=7, max_size=7))
+def test_white_space_beside_markers_is_the_models_own(
+    model: ModelTokenizer, said: tuple[str, str, Any], spaces: list[str]
+) -> None:
+    memory = TurnMemory(model.table, MEGABYTE)
+    call = json.dumps({"name": "get_weather", "arguments": said[2]})
+    parts = ["<think>", said[0], "</think>", said[1], "<tool_call>", call, "</tool_call>"]
+    generated = "".join(part + space for part, space in zip(parts, spaces, strict=True))
+    prompt, ids = first_prompt(model), spelled(model, f"{generated}<|im_end|>")
+    memory.remember(SCOPE, prompt, ids)
+    following, _ = next_prompt(model, memory, answered(*said))
+    assert following.startswith(prompt + ids)
+    assert memory.counts == {"hit": 1}
+
+
+def test_white_space_that_touches_no_marker_is_text(model: ModelTokenizer) -> None:
+    memory = TurnMemory(model.table, MEGABYTE)
+    memory.remember(SCOPE, first_prompt(model), spelled(model, "\nIt is warm.<|im_end|>"))
+    ids, rendered = next_prompt(model, memory, answered(content="It is warm."))
+    assert model.decode(ids) == rendered
+    assert memory.counts == {"text": 1}
 
 
 def test_json_values_are_compared_by_type() -> None:
