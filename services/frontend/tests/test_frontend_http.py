@@ -1,7 +1,6 @@
 import asyncio
 import gzip
 import json
-import re
 import zlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -325,30 +324,6 @@ async def test_probes_tell_by_status(stand: Stand) -> None:
     async with stand.tokenizer():
         assert (await stand.http.get("/ready")).status_code == 200
     assert "catenary_requests_total" in (await stand.http.get("/metrics")).text
-
-
-async def test_the_reference_page_names_every_path_and_field_and_loads_nothing(stand: Stand) -> None:
-    document = (await stand.http.get("/openapi.json")).json()
-    answer = await stand.http.get("/docs")
-    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
-    assert "<script" not in answer.text
-    assert "http" not in answer.text.replace("https://json-schema.org", "")
-    for path in document["paths"]:
-        assert path in answer.text
-    for name, schema in document["components"]["schemas"].items():
-        assert f'id="{name}"' in answer.text
-        assert all(f"<code>{field}</code>" in answer.text for field in schema.get("properties", {}))
-    assert all(f'id="{name}"' in answer.text for name in re.findall(r'href="#([^"]+)"', answer.text))
-
-
-async def test_the_openapi_document_holds_the_types(stand: Stand) -> None:
-    document = (await stand.http.get("/openapi.json")).json()
-    operation = document["paths"]["/v1/chat/completions"]["post"]
-    name = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
-    assert set(document["components"]["schemas"][name]["required"]) == {"model", "messages"}
-    known = {f"#/components/schemas/{one}" for one in document["components"]["schemas"]}
-    assert set(re.findall(r'"\$ref": "([^"]+)"', json.dumps(document))) <= known
-    assert "#/components/schemas/ChatChunk" in known
 
 
 async def test_with_keys_only_known_callers_get_in(nats_server: NatsServer, subjects: Subjects) -> None:
