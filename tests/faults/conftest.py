@@ -28,12 +28,12 @@ async def clients_of_all(
     async with standing(tmp_path_factory.mktemp("faults")) as stand:
         clients = Clients(stand)
         yield clients
-        runs = stand.letters()
+        runs, stored = stand.letters(), await stand.stored()
         request.config.stash[COUNTED] = {
             "turns": clients.counts.total() - clients.counts["lost silently"],
             **clients.counts,
             "lost silently": clients.counts["lost silently"],
-            "calls": len(stand.watch.calls),
+            "calls": stored,
             "calls run": len(runs),
             "calls run twice": sum(count > 1 for count in runs.values()),
         }

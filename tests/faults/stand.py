@@ -124,6 +124,11 @@ class Watch:
         await self.until(f"a {service} names the turn", lambda: self.holder(service, turn_id) != "")
         return self.holder(service, turn_id)
 
+    async def later(self, seconds: float, name: str) -> None:
+        """Once the beats of this one say that so much time has passed."""
+        at = self.beats[name].sent_at
+        await self.until(f"beats of {name}", lambda: self.beats[name].sent_at > at + seconds)
+
     def called(self, turn_id: str) -> bool:
         """Whether a call of a turn was published."""
         return any(call.turn_id == turn_id for call in self.calls.values())
@@ -237,6 +242,12 @@ class Stand:
     def client(self, frontend: str = "frontend-1") -> httpx.AsyncClient:
         limits = httpx.Limits(max_connections=None)
         return httpx.AsyncClient(base_url=self.parts[frontend].url, timeout=PATIENCE_S, limits=limits)
+
+    async def stored(self) -> int:
+        """How many calls were published; the watcher may have been away when one was."""
+        subject = self.subjects.to("tool_call", tool=LETTER)
+        info = await self.bus.js.stream_info(self.subjects.tool_stream, subjects_filter=subject)
+        return sum((info.state.subjects or {}).values())
 
     def letters(self) -> Counter[str]:
         """How often each call has run."""
