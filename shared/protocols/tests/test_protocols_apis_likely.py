@@ -138,6 +138,15 @@ def test_a_long_stream_with_all_alternatives_holds_less_than_a_kilobyte_for_each
     assert held / TOKENS < 1024
 
 
+@pytest.mark.parametrize(("logprob", "told"), [(float("nan"), -9999.0), (float("inf"), 0.0), (float("-inf"), -9999.0)])
+def test_what_is_no_probability_is_told_as_the_nearest(logprob: float, told: float) -> None:
+    encoder = CHAT.encoder(CHAT.read(body(messages=MESSAGES, logprobs=True)), "t" * 26, 7)
+    (chunk,) = data_of(encoder.feed((TextDelta(text="a", tokens=(VisibleToken(piece=b"a", logprob=logprob),)),)))[1:]
+    encoder.feed((EVENTS[-1],))
+    whole = json.loads(encoder.body())["choices"][0]
+    assert [one["logprobs"]["content"][0]["logprob"] for one in (chunk["choices"][0], whole)] == [told, told]
+
+
 @pytest.mark.parametrize("api", [CHAT, responses_api(Unsealed()), COMPLETIONS])
 def test_who_does_not_ask_is_told_nothing(api: Any) -> None:
     draft = api.read(body(messages=MESSAGES, input="?", **({"prompt": "Once"} if api is COMPLETIONS else {})))

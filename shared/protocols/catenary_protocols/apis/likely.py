@@ -6,8 +6,9 @@ import msgspec
 
 from catenary_protocols.turn_events import TokenPiece, VisibleToken
 
-_pack = msgspec.msgpack.Encoder().encode
-_unpack = msgspec.msgpack.Decoder(tuple[VisibleToken, ...]).decode
+_Piece = tuple[bytes, float]
+_pack = msgspec.json.Encoder().encode
+_unpack = msgspec.json.Decoder(list[tuple[_Piece, list[_Piece]]]).decode
 LEAST = -9999.0
 """Stands for the logarithm of zero, which JSON cannot say."""
 
@@ -32,8 +33,8 @@ def text_of(piece: bytes) -> str:
 
 
 def logprob_of(piece: TokenPiece) -> float:
-    """A token's log probability."""
-    return max(piece.logprob, LEAST)
+    """A token's log probability. What is no number, or none that a probability has, is told as the nearest that is."""
+    return min(piece.logprob, 0.0) if piece.logprob > LEAST else LEAST
 
 
 def told(tokens: Iterable[VisibleToken]) -> list[TokenLogprobs]:
@@ -52,6 +53,10 @@ def told(tokens: Iterable[VisibleToken]) -> list[TokenLogprobs]:
     ]
 
 
+def _bare(token: TokenPiece) -> _Piece:
+    return token.piece, logprob_of(token)
+
+
 class Held:
     """What is known of a text's tokens while it is on its way, packed: as objects it would take many times the room."""
 
@@ -62,11 +67,20 @@ class Held:
 
     def add(self, tokens: tuple[VisibleToken, ...]) -> None:
         """The tokens of one delta."""
-        self._packed.append(_pack(tokens))
+        pieces = [(_bare(token), [_bare(other) for other in token.top]) for token in tokens]
+        self._packed.append(_pack(pieces))
 
     def deltas(self) -> Iterator[tuple[VisibleToken, ...]]:
         """The tokens, delta by delta."""
-        return map(_unpack, self._packed)
+        for packed in self._packed:
+            yield tuple(
+                VisibleToken(
+                    piece=piece,
+                    logprob=logprob,
+                    top=tuple(TokenPiece(piece=other, logprob=likely) for other, likely in top),
+                )
+                for (piece, logprob), top in _unpack(packed)
+            )
 
     def told(self) -> list[TokenLogprobs]:
         """All tokens."""
