@@ -1,9 +1,13 @@
 """A model that a worker begins to serve: whoever asks for it waits until it is loaded, but not for ever."""
 
 import asyncio
+import os
+import signal
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -25,6 +29,8 @@ from catenary_protocols.turn_events import Failed
 from catenary_runtime.bus import Bus
 from catenary_runtime.models import publish_model
 from catenary_runtime.testing import NatsServer
+from catenary_tokenizer_service import models
+from catenary_tokenizer_service.models import ServedModel, open_model
 from catenary_tokenizer_service.service import TokenizerService
 from catenary_tokenizer_service.testing import FRONTEND, TOKENIZER, Peers, owner, owner_among
 from catenary_tokenizers import embedded_path
@@ -105,6 +111,29 @@ async def test_counting_and_decoding_wait_for_a_model_too(tokenizer: Tokenizer) 
     count, text = [_reply(one) for one in await asyncio.gather(*asked)]
     assert isinstance(count, TokenCount)
     assert isinstance(text, TokenText)
+
+
+async def test_a_model_is_there_when_its_helper_process_has_it_too(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, peers = tokenizer
+    opened = threading.Event()
+
+    def open_and_tell(*args: Any) -> ServedModel:
+        model = open_model(*args)
+        opened.set()
+        return model
+
+    monkeypatch.setattr(models, "open_model", open_and_tell)
+    encoder = service.helpers.encoder.pid
+    assert encoder is not None
+    os.kill(encoder, signal.SIGSTOP)
+    await publish_model(peers.bus, late(peers), embedded_path())
+    await until(peers, service, opened.is_set)
+    await until_loading(peers, service)
+    os.kill(encoder, signal.SIGCONT)
+    await until(peers, service, lambda: not service.serving.loading())
+    assert service.models.names() == ["late", "m"]
 
 
 async def test_while_a_model_is_loaded_the_service_is_not_ready_but_takes_turns_of_the_others(

@@ -5,7 +5,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
-from catenary_tokenizers import ControlToken, ModelTokenizer, pack, unpack
+from catenary_tokenizers import ControlToken, ModelTokenizer, unpack
 
 _CONTENT = "\ufdd0"
 """A noncharacter around text that is content, whatever it spells."""
@@ -40,7 +40,7 @@ class Codec:
         controls, cut = self._tokenizer.table.controls, len(ids)
         while cut and ids[cut - 1] not in controls:
             cut -= 1
-        head = pack(ids[:cut])
+        head = ids[:cut].tobytes()
         known, parts = self._heads.pop(session, (b"", []))
         if not head.startswith(known):
             known, parts = b"", []
@@ -49,7 +49,7 @@ class Codec:
             self._heads[session] = head, parts
             if len(self._heads) > _SESSIONS:
                 self._heads.popitem(last=False)
-        return [*parts, *self._parts(pack(ids[cut:]))]
+        return [*parts, *self._parts(ids[cut:].tobytes())]
 
     def _parts(self, packed: bytes) -> list[str | ControlToken]:
         stream = self._tokenizer.detokenizer()
