@@ -6,11 +6,12 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from catenary_protocols.bus.codec import Decoder, encode
 from catenary_protocols.bus.messages import WorkerLoad
@@ -141,7 +142,10 @@ async def test_a_worker_that_nobody_answers_for_is_left_at_once(ops_mesh: Runnin
 
 @pytest.mark.timeout(150)
 async def test_clients_that_hardly_read_are_cut_and_hold_up_nobody(ops_mesh: RunningMesh) -> None:
-    """Each takes a byte a second, the engine talks as fast as it can, and they stay when they were cut."""
+    """Each takes a byte a second, the engine talks as fast as it can, and they stay when they were cut.
+
+    Whoever asks beside them waits no longer than beside as many that read.
+    """
     endless = ops.chat("Go on.", max_tokens=30_000, ignore_eos=True, stream=True)
     loop, patience = asyncio.get_running_loop(), 3 * PATIENCE_S
     async with ops_mesh.client() as client, AsyncExitStack() as slow:
@@ -154,20 +158,44 @@ async def test_clients_that_hardly_read_are_cut_and_hold_up_nobody(ops_mesh: Run
             return time.monotonic() - began
 
         await beside()
+        async with reading(client, endless):
+            usual = await beside()
+        await ops.until_idle(ops_mesh)
         cut = await ops.metric(ops_mesh, "frontend", "catenary_slow_readers_total")
         size = resident(ops_mesh.pid("frontend"))
         for _ in range(SLOW):
             connection = await ops.deaf(ops_mesh, receive=4096)
             await loop.sock_sendall(connection, ops.post("/v1/chat/completions", endless))
             slow.callback(Sipping(connection).close)
-        sizes = []
+        sizes, waited = [], []
         async with asyncio.timeout(patience):
             while await ops.metric(ops_mesh, "frontend", "catenary_slow_readers_total") < cut + SLOW:
-                await beside()
+                waited.append(await beside())
                 sizes.append(resident(ops_mesh.pid("frontend")))
         await ops.until_idle(ops_mesh)
         assert max(sizes) - size <= 64 * MB
-        assert max([await beside() for _ in range(8)]) < 1
+        assert max(waited) < 2 * usual
+        assert max([await beside() for _ in range(8)]) < 1, "once they are cut, nothing is left of them"
+
+
+@asynccontextmanager
+async def reading(client: httpx.AsyncClient, request: dict[str, Any]) -> AsyncIterator[None]:
+    """As many clients that read all they are sent."""
+
+    async def read() -> None:
+        async with client.stream("POST", "/v1/chat/completions", json=request) as answer:
+            begun.release()
+            async for _ in answer.aiter_raw():
+                pass
+
+    begun = asyncio.Semaphore(0)
+    tasks = [asyncio.create_task(read()) for _ in range(SLOW)]
+    for _ in tasks:
+        await begun.acquire()
+    yield
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
 
 
 def resident(pid: int) -> int:

@@ -58,6 +58,7 @@ class ScriptedTokenizer:
         log: what each turn was told.
         lose: how many of the next frames are lost on their way.
         silent: answers nothing, as one that is frozen.
+        slow: lets whoever attaches wait, until `attach` is called.
     """
 
     bus: Bus
@@ -72,7 +73,9 @@ class ScriptedTokenizer:
     requests: dict[str, TurnRequest] = field(default_factory=dict)
     lose: int = 0
     silent: bool = False
+    slow: bool = False
     frames: int = 0
+    _waiting: list[Msg] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.presence = Presence(self.bus, "tokenizer", self.name, self.beat)
@@ -113,6 +116,8 @@ class ScriptedTokenizer:
         elif command.turn_id in self.log and command.look:
             turn, last = command.turn_id, len(self.log[command.turn_id])
             answer = Attached(turn=self._key(turn), tokenizer=self.name, last=last, request=self.requests[turn])
+        elif self.slow:
+            self._waiting.append(msg)
         elif command.turn_id in self.log:
             self.to[command.turn_id] = command.frontend
             last = len(self.log[command.turn_id])
@@ -121,6 +126,13 @@ class ScriptedTokenizer:
         if answer is not None and msg.reply and not self.silent:
             self.bus.publish(msg.reply, encode(answer))
         self.inbox.put_nowait(command)
+
+    def attach(self) -> None:
+        """Let those that wait attach now."""
+        self.slow, waiting = False, self._waiting
+        self._waiting = []
+        for msg in waiting:
+            self._on_command(msg)
 
     def _key(self, turn: str) -> TurnKey:
         return TurnKey(turn_id=turn, attempt=self.attempts[turn])

@@ -196,9 +196,12 @@ class OpenTurns:
             turn.behind_at = wanted if behind else 0
 
     def _look_elsewhere(self, peer: Peer, live: LiveTurn) -> None:
-        """A turn that two beats running show at another frontend was joined there."""
+        """A turn that two beats running show at another frontend was joined there.
+
+        One that is being joined here is still shown where it was.
+        """
         turn = self._open.get(live.turn_id)
-        if turn is None or turn.owner != peer.instance or not turn.taken:
+        if turn is None or turn.owner != peer.instance or not turn.taken or turn.ask is not None:
             return
         if live.to == self._presence.instance:
             turn.elsewhere = False

@@ -1,5 +1,6 @@
 """Streams that were asked to be resumable go on at any frontend, behind the last event that came."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -100,6 +101,28 @@ async def test_a_stream_goes_on_behind_every_event_that_may_have_been_the_last(
         for at, last in enumerate(ids_of(whole), start=1):
             rest = await http.get(f"/v1/turns/{turn}/events", headers={"last-event-id": last})
             assert told(rest.text) == whole[at:]
+
+
+async def test_a_stream_whose_owner_takes_its_time_goes_on_all_the_same(stands: tuple[Stand, Stand]) -> None:
+    """Its beats meanwhile show the turn where it was."""
+    stand, other = stands
+    async with stand.tokenizer() as tokenizer:
+        await other.until(lambda: other.frontend.presence.get("tokenizer", "t1") is not None)
+        turn, had = await left_after(stand, tokenizer, "/v1/chat/completions", 6)
+        tokenizer.slow = True
+        asking = asyncio.create_task(other.http.get(f"/v1/turns/{turn}/events"))
+        await other.until(lambda: len(other.frontend.turns) == 1)
+        peer = other.frontend.presence.get("tokenizer", "t1")
+        assert peer is not None
+        for _ in range(4):
+            before = peer.heard_at
+            tokenizer.presence.tick()
+            await other.until(lambda before=before: peer.heard_at > before)  # type: ignore[misc]
+        tokenizer.attach()
+        tokenizer.say(turn, *TURN[6:])
+        whole = told((await asking).text)
+        assert whole[: len(had)] == had
+        assert whole[-1].endswith("[DONE]")
 
 
 async def test_only_a_stream_that_asked_for_it_can_be_resumed(stands: tuple[Stand, Stand]) -> None:
