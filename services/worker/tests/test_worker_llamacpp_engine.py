@@ -87,6 +87,14 @@ async def test_slots_hold_what_the_events_say(gguf: Path) -> None:
             assert seen.cached[probe.key] >= len(promised) > 0
 
 
+async def test_what_another_salt_left_in_a_slot_is_not_gone_on_from(gguf: Path) -> None:
+    async with running(gguf) as (_, seen):
+        for name, salt, cached in (("a", "x", 0), ("b", "x", 39), ("c", "y", 0), ("d", "", 0), ("e", "x", 0)):
+            key = seen.submit(replace(turn(name, [300] * 40), salt=salt))
+            await seen.until_end(key)
+            assert seen.cached[key] == cached
+
+
 async def test_a_cancelled_turn_frees_its_slot_at_once(gguf: Path) -> None:
     async with running(gguf) as (engine, seen):
         endless = seen.submit(turn("a", [300] * 40, max_tokens=900))
@@ -109,11 +117,28 @@ async def test_a_turn_that_waits_is_cancelled_and_others_keep_their_order(gguf: 
         with pytest.raises(CapacityError):
             seen.submit(turn("full", [300] * 40))
         engine.cancel(gone)
+        last = seen.submit(replace(turn("last", [310] * 40), priority=-1))  # there is room again
         order = []
-        for key in (gone, first, high, low):
+        for key in (gone, first, high, low, last):
             assert (await seen.until_end(key)).finish == ("cancelled" if key == gone else "length")
-            order.append(low in seen.last)
-        assert order == [False, False, False, True]
+            order.append((low in seen.last, last in seen.last))
+        assert order == [(False, False), (False, False), (False, False), (True, False), (True, True)]
+
+
+async def test_every_slot_has_room_for_the_whole_context(gguf: Path) -> None:
+    async with running(gguf, slots=2) as (_, seen):
+        full = [seen.submit(turn(name, [300 + at] * 1000, max_tokens=100)) for at, name in enumerate("ab")]
+        for key in full:
+            assert (await seen.until_end(key)).finish == "length"
+            assert len(seen.tokens[key]) == 24
+
+
+async def test_a_process_that_dies_while_it_loads_is_an_engine_error(
+    gguf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("catenary_worker.engines.llamacpp.server.sys.executable", "/bin/true")
+    with pytest.raises(EngineError, match=r"tiny\.gguf: it died"):
+        await LlamaEngine(gguf, TOKENIZER, LlamaSettings(), context=1024).start()
 
 
 async def test_a_deadline_ends_a_turn(gguf: Path) -> None:
@@ -173,7 +198,7 @@ async def test_a_call_that_is_demanded_is_made(gguf: Path, choice: str) -> None:
 
 
 async def test_a_constrained_turn_that_was_moved_says_the_same_or_fails(gguf: Path) -> None:
-    async with running(gguf) as (_, seen):
+    async with running(gguf) as (engine, seen):
         sampled = EngineTurn("a", array("I", [300] * 40), max_tokens=60, options={"json_schema": PORTS})
         whole = seen.submit(sampled)
         await seen.until_end(whole)
@@ -181,6 +206,7 @@ async def test_a_constrained_turn_that_was_moved_says_the_same_or_fails(gguf: Pa
         moved = seen.submit(replace(sampled, attempt=1, generated=array("I", told[:3])))
         assert (await seen.until_end(moved)).finish == "stop"
         assert seen.tokens[moved] == told[3:]
+        assert engine.slots.all[0].tokens.tolist() == [*sampled.prompt, *told[:-1]]
         other = seen.submit(replace(sampled, attempt=2, generated=array("I", [*told[:2], 299])))
         last = await seen.until_end(other)
         assert (last.finish, last.offset, seen.tokens[other]) == ("error", 3, [])

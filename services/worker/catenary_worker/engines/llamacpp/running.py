@@ -16,6 +16,9 @@ from catenary_worker.engines.llamacpp.held import HeldBack
 from catenary_worker.engines.llamacpp.slots import Slot, Slots
 from catenary_worker.engines.llamacpp.stream import Likely, Message, Progress
 
+_BROKEN = "\ufffd"
+"""What stands for bytes that are no character; a model may also have said it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
@@ -130,7 +133,8 @@ class Running:
         if missing <= 0:
             return message.tokens
         found = self._vocabulary.held.find(message.content, missing, message.tokens[-1])
-        self._torn = self._torn or found is None  # broken characters: from here on the slot holds what nobody knows
+        if found is None or _BROKEN in message.content:
+            self._torn = True  # from here on the slot holds what nobody knows
         return (*(found or ()), *message.tokens)
 
     def _learn(self, likely: tuple[Likely, ...], count: int) -> None:

@@ -14,9 +14,6 @@ from catenary_protocols.errors import EngineError, RequestError
 
 from catenary_worker.engines.llamacpp.settings import LlamaSettings
 
-_LEFT_OVER = 8
-"""Tokens of a slot that llama.cpp does not fill."""
-
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -54,7 +51,7 @@ class LlamaServer:
         given = {
             "file": str(self._file),
             "slots": settings.slots,
-            "tokens": settings.slots * (self._context + _LEFT_OVER),
+            "tokens": settings.slots * self._context,
             "batch": settings.batch,
             "gpu_layers": settings.gpu_layers,
             "threads": settings.all_threads,

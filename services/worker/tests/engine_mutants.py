@@ -1,6 +1,7 @@
-"""Each probe and trap fix of the TensorRT-LLM adapter, taken out: the test beside it must then fail.
+"""Each probe and trap fix of the engines' adapters, and each rule of the simulator's scheduler, taken out: the test
+beside it must then fail.
 
-    python trtllm_mutants.py
+    python engine_mutants.py [trtllm] [llamacpp] [paged]
 
 forks once for each, lets the fork import the adapter with that one change, and runs that one test. It prints what
 survived and what does not apply any more, and then exits with 1.
@@ -20,13 +21,13 @@ from typing import NamedTuple
 import pytest
 
 HERE = Path(__file__).parent
-ADAPTER = HERE.parent / "catenary_worker" / "engines" / "trtllm"
-PACKAGE = "catenary_worker.engines.trtllm"
+ENGINES = HERE.parent / "catenary_worker" / "engines"
+PACKAGE = "catenary_worker.engines"
 SHARED = ("catenary_runtime.testing", "catenary_tokenizers", "hypothesis.strategies", "catenary_worker.core.admission")
 """Imported once, before the forks."""
 PLUGINS = ("pytest_asyncio.plugin", "pytest_timeout")
 OPTIONS = ["-q", "-x", "--timeout=0", "-p", "no:cacheprovider", *(part for name in PLUGINS for part in ("-p", name))]
-LONGEST_S = 20
+LONGEST_S = {"trtllm": 20, "llamacpp": 60, "paged": 60}
 """A change that makes a test hang is noticed, too."""
 AT_ONCE = 6
 KILLED = {1, -signal.SIGALRM}
@@ -34,7 +35,7 @@ KILLED = {1, -signal.SIGALRM}
 
 
 class Mutant(NamedTuple):
-    """One change: in `module`, `old` (which is there once) becomes `new`; the test of that name in `tests` fails."""
+    """One change: in a `module` of the folder, `old` (which is there once) becomes `new`; that test in `tests` fails."""
 
     module: str
     old: str
@@ -44,7 +45,7 @@ class Mutant(NamedTuple):
 
 
 E, R, V, C, H = "trtllm_engine", "trtllm_requests", "trtllm_events", "trtllm_contract", "engine_halves"
-MUTANTS = [
+TRTLLM = [
     # What the installed version takes
     Mutant("api", 'return "priority" in self.call and', "return True or", R, "every_version_gets"),
     Mutant("api", "for name, value in wanted.items() if name in taken", "for name, value in wanted.items()", R, "says_only_what"),
@@ -173,6 +174,90 @@ MUTANTS = [
     Mutant("running", 'return bool(self.turn.salt or self.turn.options.get("lora"))', "return False", E, "salted_turns_stay_out"),
 ]  # fmt: skip
 
+S, L, K, J = "llamacpp_slots", "llamacpp_engine", "llamacpp_contract", "llamacpp_running"
+LLAMACPP = [
+    # What slots hold, and who gets one
+    Mutant("slots", "return common(self.tokens, ids) if salt == self.salt else 0", "return common(self.tokens, ids)", K, "salt_keeps"),
+    Mutant("slots", "if 2 * shared[slot] > len(slot.tokens)]", "if shared[slot]]", S, "beginning_in_common"),
+    Mutant("slots", "priority if now < until else min(0, priority)", "priority", S, "stranger_takes_the_oldest"),
+    Mutant("slots", "slot.keep(slot.told or retention, now)", "slot.keep(retention, now)", S, "still_ending"),
+    Mutant("slots", "slot.told = retention if slot.busy else None", "slot.told = None", S, "still_ending"),
+    Mutant("slots", "reversed(lost) if not self._holders[name])", "reversed(lost))", S, "add_up"),
+    Mutant("slots", "held = sum(1 for _ in takewhile(lambda name: self._holders[name] > 1, names))", "held = 0", S, "add_up"),
+    Mutant("slots", "self.cut(slot, shared[slot])", "pass", S, "add_up"),
+    Mutant("slots", "        slot.salt = salt", "        pass", L, "another_salt"),
+    Mutant("running", "progress.cache < min(len(slot.tokens), len(self.ids) - 1)", "False", J, "cannot_go_on"),
+    Mutant("running", "cached = min(progress.cache, len(self.turn.prompt) - 1)", "cached = progress.cache", J, "moved_turn"),
+    Mutant("running", "found is None or _BROKEN in message.content", "found is None", J, "nobody_knows"),
+    Mutant("running", "found is None or _BROKEN in message.content", "_BROKEN in message.content", J, "nobody_knows"),
+    Mutant("running", "self._hold(len(self.ids) - 1)\n        # A", "self._hold(len(self.ids))\n        # A", L, "slots_hold"),
+    Mutant("requests", '"id_slot": one.slot.number if one.slot is not None else -1,', "", J, "was_chosen"),
+    Mutant("requests", '"cache_prompt": one.reuses,', '"cache_prompt": True,', L, "another_salt"),
+    # How turns end
+    Mutant("running", "waits=int(self.ids[-1] in self._vocabulary.controls)", "waits=0", L, "own_end_counts"),
+    Mutant("running", "and len(self.ids) > self._stops_after", "", L, "not_too_early"),
+    Mutant("running", "early = not self.turn.ignore_eos and", "early = False and", L, "own_end_counts"),
+    Mutant("running", "if len(self.ids) >= self.end:", "if False:", J, "wants_no_token"),
+    Mutant("running", "stop_token=self._told < len(self.ids))", "stop_token=False)", L, "own_end_counts"),
+    Mutant("requests", '"ignore_eos": not ends,', '"ignore_eos": False,', L, "own_end_counts"),
+    Mutant("requests", "max(1, until - len(one.ids))", "until - len(one.ids)", J, "wants_no_token"),
+    Mutant("running", "if missing <= 0:", "if True:", L, "of_several_tokens"),
+    Mutant("running", "[*[None] * (count - len(known)), *known]", "known", J, "how_likely"),
+    # What it would fill in by itself
+    Mutant("requests", "1.0 if turn.temperature is None else turn.temperature", "turn.temperature", J, "said_to_it"),
+    Mutant("requests", "1.0 if turn.top_p is None else turn.top_p", "turn.top_p", J, "said_to_it"),
+    Mutant("requests", "max(0, turn.top_k or 0)", "turn.top_k", J, "said_to_it"),
+    Mutant("requests", "turn.min_p or 0.0", "turn.min_p", J, "said_to_it"),
+    Mutant("requests", "seed_of(turn.turn_id) if turn.seed is None else turn.seed", "turn.seed or 0", J, "said_to_it"),
+    Mutant("requests", "else turn.seed) % _RANDOM", "else turn.seed)", J, "said_to_it"),
+    Mutant("requests", '"repeat_last_n": one.end,', "", J, "said_to_it"),
+    # What is refused
+    Mutant("requests", "if options.get(name):", "if False:", L, "is_refused"),
+    Mutant("requests", "if tag and schema:", "if False:", L, "is_refused"),
+    Mutant("requests", "if turn.min_tokens:", "if False:", L, "is_refused"),
+    Mutant("grammar", "if wrong := LLMatcher.validate_grammar(grammar):", 'if wrong := "":', L, "is_refused"),
+    Mutant("grammar", ", **_COMPACT}", "}", L, "says_the_same"),
+    Mutant("engine", "if len(self._waiting) >= self.settings.max_waiting:", "if False:", L, "keep_their_order"),
+    Mutant("engine", "run = run if anew is None else anew.turn", "pass", L, "says_the_same"),
+    # How it is cancelled, breaks and stops
+    Mutant("engine", "            one.task.cancel()", "            pass", L, "frees_its_slot"),
+    Mutant("stream", "writer.transport.abort()", "pass", L, "frees_its_slot"),
+    Mutant("engine", "self._waiting = [entry for entry in self._waiting if entry[2] is not one]", "pass", L, "keep_their_order"),
+    Mutant("engine", "if run.deadline:", "if False:", L, "deadline_ends"),
+    Mutant("engine", "one.release()", "pass", L, "frees_its_slot"),
+    Mutant("engine", "isinstance(error, TurnError | SaidOtherwiseError)", "isinstance(error, SaidOtherwiseError)", L, "fails_alone"),
+    Mutant("engine", "isinstance(error, TurnError | SaidOtherwiseError)", "isinstance(error, TurnError)", L, "says_the_same"),
+    Mutant("stream", "if message.error is not None:", "if False:", L, "fails_alone"),
+    Mutant("stream", "fault.code in _BLAME_REQUEST", "False", L, "fails_alone"),
+    Mutant("stream", 'raise EngineError("llama.cpp broke off: an answer ended before its end")', "return", L, "dead_llama"),
+    Mutant("engine", "call_later(_REASON_S, self._steps.fail, reason)", "call_soon(self._steps.fail, reason)", L, "dead_llama"),
+    Mutant("engine", "if self._steps.broken is not None:", "if False:", L, "dead_llama"),
+    Mutant("engine", "        except TimeoutError:\n            self._cancel_all()", "        except TimeoutError:\n            pass", K, "cancels_what_is_late"),
+    Mutant("engine", "await self._server.stop()", "pass", L, "gives_its_memory_back"),
+    Mutant("server", "if answer.error:", "if False:", L, "cannot_load"),
+    Mutant("server", 'if line else _Answer(error="it died")', "if line else _Answer()", L, "dies_while_it_loads"),
+    Mutant("server", '"tokens": settings.slots * self._context,', '"tokens": self._context,', L, "whole_context"),
+    Mutant("server", 'if find_spec("xllamacpp") is None:', "if False:", J, "how_to_get_it"),
+    Mutant("settings", "max(1, (os.cpu_count() or 2) - 1)", "(os.cpu_count() or 2)", J, "leaves_one_core"),
+]  # fmt: skip
+P, B, D = "engine_paged", "engine_blocks", "engine_scheduler"
+PAGED = [
+    # The simulator's scheduler and its events
+    Mutant("scheduler", "self._reserve if self.running else 0", "self._reserve", D, "alone"),
+    Mutant("scheduler", "self._reserve if self.running else 0", "0", D, "watermark_free"),
+    Mutant("scheduler", "len(self.running) >= limits.max_batch", "False", D, "most_that_run"),
+    Mutant("scheduler", "        self.enqueue(sequence)", "        pass", P, "random_load"),
+    Mutant("scheduler", "self._pool.release(sequence.blocks)", "pass", P, "random_load"),
+    Mutant("scheduler", "victim = self.running.pop()", "victim = self.running.pop(0)", D, "lowest_priority"),
+    Mutant("scheduler", 'if sequence.turn.half == "decode" and not sequence.admitted:', "if False:", H, "two_halves"),
+    Mutant("scheduler", "count = min(pending, budget)", "count = pending", P, "random_load"),
+    Mutant("scheduler", "insort(self.running, sequence)", "self.running.append(sequence)", D, "lowest_priority"),
+    Mutant("scheduler", "- pool.unheld(found) - missing", "- missing", P, "random_load"),
+    Mutant("events", "if not self._hashes or parent != self._hashes[-1] or salt != self._salt:", "if not self._hashes:", B, "events_keep_the_order"),
+    Mutant("events", "        if self._hashes:\n            self._close()\n        self._removed", "        self._removed", B, "events_keep_the_order"),
+]  # fmt: skip
+ADAPTERS = {"trtllm": TRTLLM, "llamacpp": LLAMACPP, "paged": PAGED}
+
 
 class _Changed(SourceFileLoader):
     """Loads a module with one change; nothing of it is kept on disk."""
@@ -185,13 +270,13 @@ class _Changed(SourceFileLoader):
 
 
 class _Finder(MetaPathFinder):
-    def __init__(self, mutant: Mutant) -> None:
-        self._mutant = mutant
+    def __init__(self, adapter: str, mutant: Mutant) -> None:
+        self._module, self._mutant = f"{PACKAGE}.{adapter}.{mutant.module}", mutant
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != f"{PACKAGE}.{self._mutant.module}":
+        if fullname != self._module:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and isinstance(spec.loader, SourceFileLoader):
@@ -200,14 +285,14 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-def start(tests: str, name: str, mutant: Mutant | None) -> int:
+def start(adapter: str, tests: str, name: str, mutant: Mutant | None) -> int:
     """Begin one test in a fork; returns its process id."""
     child = os.fork()
     if child:
         return child
-    signal.alarm(LONGEST_S if mutant else 0)
+    signal.alarm(LONGEST_S[adapter] if mutant else 0)
     if mutant is not None:
-        sys.meta_path.insert(0, _Finder(mutant))
+        sys.meta_path.insert(0, _Finder(adapter, mutant))
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)
@@ -215,12 +300,12 @@ def start(tests: str, name: str, mutant: Mutant | None) -> int:
     os._exit(int(pytest.main([*OPTIONS, "-k", name, file])))
 
 
-def run(tests: str, name: str) -> int:
+def run(adapter: str, tests: str) -> int:
     """The exit code of unchanged tests; 1: one failed."""
-    return os.waitstatus_to_exitcode(os.waitpid(start(tests, name, None), 0)[1])
+    return os.waitstatus_to_exitcode(os.waitpid(start(adapter, tests, "test", None), 0)[1])
 
 
-def survivors(mutants: Sequence[Mutant]) -> list[Mutant]:
+def survivors(adapter: str, mutants: Sequence[Mutant]) -> list[Mutant]:
     """Those whose test passes all the same. Several run at once: a mutant that hangs takes time and no core."""
     survived: list[Mutant] = []
     running: dict[int, Mutant] = {}
@@ -228,34 +313,36 @@ def survivors(mutants: Sequence[Mutant]) -> list[Mutant]:
     while waiting or running:
         while waiting and len(running) < AT_ONCE:
             mutant = waiting.pop()
-            running[start(mutant.tests, mutant.name, mutant)] = mutant
+            running[start(adapter, mutant.tests, mutant.name, mutant)] = mutant
         child, status = os.wait()
         mutant = running.pop(child)
         if os.waitstatus_to_exitcode(status) not in KILLED:
             survived.append(mutant)
+            print("survived:", mutant, flush=True)
     return survived
 
 
-def applies(mutant: Mutant) -> bool:
-    """Whether the text it changes is still there, once."""
-    return (ADAPTER / f"{mutant.module}.py").read_text().count(mutant.old) == 1
+def tried(adapter: str) -> int:
+    """0 if every mutant of an adapter was killed; says which were not."""
+    mutants = ADAPTERS[adapter]
+    fresh = [one for one in mutants if (ENGINES / adapter / f"{one.module}.py").read_text().count(one.old) == 1]
+    stale = [mutant for mutant in mutants if mutant not in fresh]
+    broken = [tests for tests in sorted({mutant.tests for mutant in mutants}) if run(adapter, tests) != 0]
+    survived = survivors(adapter, fresh)
+    for kind, found in (("does not apply", stale), ("fails by itself", broken)):
+        for one in found:
+            print(f"{kind}: {one}")
+    print(f"{adapter}: {len(fresh) - len(survived)} of {len(mutants)} killed")
+    return 1 if stale or broken or survived else 0
 
 
-def main() -> int:
+def main(adapters: Sequence[str]) -> int:
     """See the module."""
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     for package in SHARED:
         import_module(package)
-    stale = [mutant for mutant in MUTANTS if not applies(mutant)]
-    broken = [tests for tests in sorted({mutant.tests for mutant in MUTANTS}) if run(tests, "test") != 0]
-    tried = [mutant for mutant in MUTANTS if mutant not in stale]
-    survived = survivors(tried)
-    for kind, found in (("does not apply", stale), ("fails by itself", broken), ("survived", survived)):
-        for one in found:
-            print(f"{kind}: {one}")
-    print(f"{len(MUTANTS) - len(survived) - len(stale)} of {len(MUTANTS)} killed")
-    return 1 if stale or broken or survived else 0
+    return max(map(tried, adapters or ADAPTERS))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
