@@ -139,6 +139,12 @@ async def test_a_guide_can_demand_a_call_where_the_prompt_would_not() -> None:
         make().submit(EngineTurn("a", asked, options={"structural_tag": "{"}))
 
 
+def test_an_adapter_is_refused_not_left_out() -> None:
+    with pytest.raises(RequestError) as refused:
+        make().submit(EngineTurn("a", prompt(("user", "hi")), options={"lora": "french"}))
+    assert refused.value.field == "lora"
+
+
 async def test_a_schema_constrains_all_that_is_said() -> None:
     (said,) = await answer(
         make(), EngineTurn("a", prompt(("user", "Tide at `Ayr`")), options={"json_schema": TIDE["parameters"]})

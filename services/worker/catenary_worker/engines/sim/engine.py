@@ -66,6 +66,8 @@ class SimEngine:
         """See `Engine`."""
         if self._draining or self._stopped:
             raise CapacityError("the worker takes no new turns", code="draining", retry_after=1.0)
+        if run.options.get("lora"):
+            raise RequestError("the simulator has no adapters", code="unsupported", field="lora")
         check_handle(run)
         read_constraint(run.options)
         if run.half == "prefill":
