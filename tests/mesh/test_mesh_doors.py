@@ -3,6 +3,7 @@ and nothing secret is left lying about."""
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 import ssl
@@ -19,7 +20,7 @@ import pytest
 import trustme
 from catenary_frontend.core.keys import hash_of
 from catenary_protocols.bus.accounts import accounts, executor_user
-from catenary_protocols.bus.subjects import SERVICES, Subjects
+from catenary_protocols.bus.subjects import SERVICES, Role, Subjects
 from catenary_runtime.bus import Bus
 from catenary_runtime.testing import NatsServer
 from nats.aio.msg import Msg
@@ -31,6 +32,7 @@ from tests.mesh.test_mesh_tools_examples import LOOKUP, ROOT, python
 pytestmark = pytest.mark.slow
 KEY, OTHER = "sk-canary-key-one", "sk-canary-key-two"
 PASSWORD = "canary-password-"
+OPERATOR: Role = "operator"
 SAID = "canary-prompt"
 CANARIES = ("canary-key", PASSWORD, SAID, "canary-system", "canary-output", "canary-thought", "canary-schema")
 APIS = ("/v1/chat/completions", "/v1/responses", "/v1/messages")
@@ -79,7 +81,7 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
         f'[[keys]]\nhash = "{hash_of(KEY)}"\ntenant = "one"\nmesh_tools = ["*"]\n'
         f'[[keys]]\nhash = "{hash_of(OTHER)}"\ntenant = "two"\n'
     )
-    users = {role: PASSWORD + role for role in SERVICES}
+    users = {role: PASSWORD + role for role in (*SERVICES, OPERATOR)}
     executors = {"lookup": PASSWORD + executor_user("lookup")}
     server = NatsServer(
         folder / "nats",
@@ -148,6 +150,12 @@ async def test_a_turn_goes_through_and_its_call_is_run_by_an_executor_of_its_own
                 assert b"looked up" in (await results.get()).data
     finally:
         del os.environ["SSL_CERT_FILE"]
+
+
+async def test_an_operator_sees_what_the_mesh_does_and_who_is_in_it(doors: Doors) -> None:
+    for command in (("top", "--once"), ("services",)):
+        said = json.loads(await catenary(doors, *command, "--nats", doors.broker(OPERATOR), "-o", "json"))
+        assert all(f'"{service}' in json.dumps(said) for service in SERVICES), command
 
 
 async def test_what_is_one_tenants_is_nothing_to_another(doors: Doors) -> None:
