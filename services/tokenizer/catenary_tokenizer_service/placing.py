@@ -20,7 +20,7 @@ from catenary_runtime.presence import Peer, Presence
 from catenary_runtime.rendezvous import ranked
 from nats.aio.msg import Msg
 
-from catenary_tokenizer_service.ingress.prompts import hashes_of
+from catenary_tokenizer_service.ingress.prompts import Prompt, hashes_of
 from catenary_tokenizer_service.models import Models
 from catenary_tokenizer_service.turn import Turn
 
@@ -28,6 +28,14 @@ log = structlog.get_logger()
 Answer = Placement | PlaceQueued | Refused
 _answer: Decoder[Answer] = Decoder(Answer)  # type: ignore[arg-type]  # a union of types is no type to mypy
 SESSIONS = 8192
+
+
+def _hashes(turn: Turn, prompt: Prompt, block_size: int) -> bytes:
+    """Of the blocks that its worker will compute or have: those of a moved turn hold what it generated too."""
+    if not turn.generated.count:
+        return prompt.hashes
+    ids = prompt.ids + bytes(turn.generated.ids)
+    return hashes_of(ids, block_size, prompt.salt, prompt.images, prompt.image_at)
 
 
 @dataclass(slots=True)
@@ -70,7 +78,6 @@ class Placer:
         now = asyncio.get_running_loop().time()
         turn.placing_since = now
         request, card = turn.request, model.card
-        ids = turn.prompt.ids + bytes(turn.generated.ids)
         message = PlaceTurn(
             turn=turn.key,
             tokenizer=self._presence.instance,
@@ -78,9 +85,7 @@ class Placer:
             model=request.model,
             card=card.card,
             block_size=card.block_size,
-            hashes=hashes_of(ids, card.block_size, turn.prompt.salt, turn.prompt.images, turn.prompt.image_at)
-            if turn.generated.count
-            else turn.prompt.hashes,
+            hashes=_hashes(turn, turn.prompt, card.block_size),
             prompt_tokens=turn.prompt.tokens + turn.generated.count,
             session=request.session,
             arrived_at=request.arrived_at,
