@@ -22,7 +22,8 @@ log = structlog.get_logger()
 _events: Decoder[KvEvents] = Decoder(KvEvents)
 _query: Decoder[OverlapQuery] = Decoder(OverlapQuery)
 _answer: Decoder[KvEvents | SnapshotPage] = Decoder(KvEvents | SnapshotPage)  # type: ignore[arg-type]
-TIDY_STEPS = 4
+TIDY_STEPS = 8
+"""Of a round: a millisecond at most."""
 QUEUE_GROUP = "kv-indexer"
 
 

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 
 from catenary_kv_indexer.core.apart import Apart
 from catenary_kv_indexer.core.index import DEVICE, DISK, HOST, BlockIndex, Holder
@@ -98,6 +99,20 @@ def test_memory_is_given_back() -> None:
         index.tidy()
     assert full > 10 * size_of(index)
     assert size_of(index) <= 2 * before
+
+
+def test_wiping_what_the_dead_held_takes_many_small_steps() -> None:
+    index = BlockIndex()
+    first, second = index.open("w0"), index.open("w1")
+    hashes = [(n * 0x9E37_79B9_7F4A_7C15) & 0x003F_FFFF_FFFF_FFFF for n in range(5_000)]  # all in one small dict
+    index.store(first, hashes)
+    index.store(second, hashes[:100])
+    index.give_up(first)
+    wiped = [len(index)]
+    while index.tidy():
+        wiped.append(len(index))
+    assert wiped[-1] == len(index) == 100
+    assert max(before - after for before, after in pairwise(wiped)) <= 512
 
 
 def size_of(index: BlockIndex) -> int:

@@ -5,8 +5,8 @@ after its children; the worker's mirror sees to that). So a prompt's blocks that
 probes find where it ends, and blocks → bitmask of holders is all that must be kept: no tree, nothing to merge or leak.
 
 Growth never stalls, since the table is many small dicts. Giving up a holder is one bit cleared from the live mask;
-`tidy` wipes the dead bits and shrinks what has become sparse, one small dict at a time, and only then is the bit used
-again.
+`tidy` wipes the dead bits some hundred blocks at a time, shrinks what has become sparse, one small dict at a time, and
+only then is the bit used again.
 """
 
 import sys
@@ -19,6 +19,8 @@ _SHARDS = 1 << (64 - _KEY_BITS)
 """A hash's high bits name the dict, its low bits are the key there: masked to 54 bits, a key takes 32 bytes, not 48."""
 _SPARSE = 160
 """Bytes per block above which a dict is copied to a smaller one; a dict that has just grown has at most 120."""
+_WIPED = 512
+"""Blocks wiped at once."""
 _MASKS_KEPT = 65_536
 
 
@@ -53,7 +55,7 @@ class BlockIndex:
         self._live = 0
         self._dead = 0
         self._wiping = 0
-        self._cursor = 0
+        self._sweeps = self._sweep_for_ever()
 
     def __len__(self) -> int:
         """Distinct blocks in the table, those of given-up holders included until they are wiped."""
@@ -76,22 +78,33 @@ class BlockIndex:
         del self._holders[holder.bit]
 
     def tidy(self) -> bool:
-        """Clean one small dict; True while dead bits are left."""
-        if not self._cursor:
+        """Clean a little, in a fraction of a millisecond; True while dead bits are left."""
+        next(self._sweeps)
+        return bool(self._wiping | self._dead)
+
+    def _sweep_for_ever(self) -> Iterator[None]:
+        while True:
             self._wiping, self._dead = self._dead, 0
-        shard = self._shards[self._cursor]
-        if wiping := self._wiping:
-            for key, mask in [(key, mask & ~wiping) for key, mask in shard.items() if mask & wiping]:
-                if mask:
-                    shard[key] = self._one(mask)
+            for number, shard in enumerate(self._shards):
+                keys = list(shard) if self._wiping else []
+                for start in range(0, len(keys), _WIPED):
+                    self._wipe(shard, keys[start : start + _WIPED])
+                    yield
+                if sys.getsizeof(shard) > _SPARSE * (len(shard) + 8):
+                    self._shards[number] = dict(shard)
+                yield
+            self._wiping = 0
+
+    def _wipe(self, shard: dict[int, int], keys: Iterable[int]) -> None:
+        """Clear the dead bits of these blocks, as far as they are still there."""
+        wiping = self._wiping
+        for key in keys:
+            mask = shard.get(key, 0)
+            if mask & wiping:
+                if left := mask & ~wiping:
+                    shard[key] = self._one(left)
                 else:
                     del shard[key]
-        if sys.getsizeof(shard) > _SPARSE * (len(shard) + 8):
-            self._shards[self._cursor] = dict(shard)
-        self._cursor = (self._cursor + 1) % _SHARDS
-        if not self._cursor:
-            self._wiping = 0
-        return bool(self._wiping | self._dead)
 
     def _one(self, mask: int) -> int:
         """The one object that stands for this mask, so that equal masks share memory."""
@@ -108,13 +121,12 @@ class BlockIndex:
             hashes = list(self._note_tiers(holder, hashes, tier))
         for one in hashes:
             shard, key = shards[one >> _KEY_BITS], one & _KEY
-            mask = shard.get(key, 0)
-            if not mask:
+            if key not in shard:
                 shard[key] = bit
-            elif not mask & bit:
-                shard[key] = self._one(mask | bit)
-            else:
+            elif (mask := shard[key]) & bit:
                 continue
+            else:
+                shard[key] = self._one(mask | bit)
             digest ^= one
             new += 1
         holder.digest ^= digest

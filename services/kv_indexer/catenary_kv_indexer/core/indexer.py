@@ -173,7 +173,7 @@ class Indexer:
         )
 
     def tidy(self, steps: int) -> bool:
-        """Clean `steps` small dicts of every index; True while there is more to wipe."""
+        """Take `steps` small steps of cleaning in every index; True while there is more to wipe."""
         more = False
         for index in self.indexes.values():
             for _ in range(steps):
