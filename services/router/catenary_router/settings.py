@@ -17,5 +17,5 @@ class RouterSettings(Settings):
     backlog_s: float = option(1.0, "Seconds of queued prefill from which a worker that has turns has no room for more.")
     overlap_timeout_s: float = option(0.1, "Seconds to wait for the kv-indexer before placing by load alone.")
     harm: float = option(1.0, "Weight of the delay a turn's prefill causes to others, against its own.")
-    decode: float = option(0.1, "Weight of a worker's running turns, in decode steps each.")
+    decode: float = option(1.0, "Weight of a worker's running turns, in milliseconds each.")
     crowding: float = option(2.0, "Weight of taking cache space from sessions that live on a worker.")

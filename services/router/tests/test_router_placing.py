@@ -297,3 +297,13 @@ def test_who_only_prefills_gets_nothing_where_nobody_decodes() -> None:
     alone.worker("p0", halves=("prefill",))
     alone.place("t", prompt((1, 4)))
     assert alone.where("t") == "model_not_ready"
+
+
+def test_siblings_stay_with_their_long_prefix_however_long_the_steps_of_so_many_are() -> None:
+    stage = Stage()
+    prefix = prompt((1, 2048))
+    for name in ("w0", "w1", "w2", "w3"):
+        stage.worker(name, prefill_tokens_per_s=48_000.0)
+    stage.held["w0"] |= set(prefix)
+    stage.runs("w0", *(f"s{n}" for n in range(7)), decode_ms=45.0)
+    assert stage.placed("s7", [*prefix, *prompt((7, 20))]) == "w0"

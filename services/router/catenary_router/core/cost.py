@@ -22,13 +22,14 @@ class Weights:
 
     Attributes:
         harm: milliseconds of others' waiting against milliseconds of ours.
-        decode: of a decode step, for each turn that is there already.
+        decode: milliseconds for each turn that is there already: what it adds to a step. That steps are long where many
+            turns run is told by their number; by the steps' own length it would count twice.
         crowding: of our own prefill, when as many sessions live there as its cache can hold.
-        tokens_per_s, decode_ms: for workers that have not reported.
+        tokens_per_s, decode_ms: of workers that have not reported.
     """
 
     harm: float = 1.0
-    decode: float = 0.1
+    decode: float = 1.0
     crowding: float = 2.0
     tokens_per_s: float = 30_000.0
     decode_ms: float = 10.0
@@ -95,6 +96,6 @@ def cost(seen: Seen, weights: Weights) -> Cost:
     return Cost(
         first_token=seen.queued_tokens * per_token + own,
         harm=weights.harm * own * mean / (1.0 + mean)
-        + weights.decode * (beat.decode_ms or weights.decode_ms) * turns * share**3
+        + weights.decode * turns * share**3
         + weights.crowding * own * crowd * crowd,
     )
