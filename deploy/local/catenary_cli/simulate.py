@@ -25,6 +25,8 @@ ABOUT = "Compare routing policies over a trace: the router's own code and simula
 EXAMPLE = "catenary simulate agents --workers 8 --policy kv,round_robin"
 COMPARED = tuple(name for name in POLICIES if name != "direct")
 BAR = 24
+UNTOLD = "-untold"
+"""Ends the name of a row without retention."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +55,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--preset", default=engine.preset, help=f"speed of the engine: dynamo or roofline ({engine.preset})"
     )
     parser.add_argument("--policy", default=",".join(COMPARED), help=f"policies to compare ({','.join(COMPARED)})")
+    parser.add_argument(
+        "--retention",
+        choices=("on", "off", "both"),
+        default="on",
+        help="whether engines hear how long a session will be away in tools; both: rows with and without (on)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of all chance (0)")
     parser.add_argument("--runs", type=int, default=1, help="runs with other seeds; figures are medians (1)")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="how to print (table)")
@@ -68,7 +76,13 @@ def run(args: argparse.Namespace) -> int:
     if args.speed <= 0:
         raise _wrong("speed", f"{args.speed:g}; it must be above 0")
     engine = SimSettings.read({"blocks": args.blocks, "block_size": args.block_size, "preset": args.preset})
-    reports = {policy: _measure(args, Shape(workers=args.workers, engine=engine, policy=policy)) for policy in policies}
+    told = {"on": (True,), "off": (False,), "both": (True, False)}[args.retention]
+    shapes = [
+        Shape(workers=args.workers, engine=engine, policy=policy, retention=retention)
+        for policy in policies
+        for retention in told
+    ]
+    reports = {_label(shape): _measure(args, shape) for shape in shapes}
     report = Report(
         workload=Path(args.trace).name if args.trace else args.workload,
         workers=args.workers,
@@ -85,11 +99,15 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _label(shape: Shape) -> str:
+    return shape.policy if shape.retention else f"{shape.policy}{UNTOLD}"
+
+
 def _measure(args: argparse.Namespace, shape: Shape) -> PolicyReport:
     runs = []
     for seed in range(args.seed, args.seed + args.runs):
         trace = _trace(args, seed)
-        runs.append(play(trace, shape, seed, _progress(shape.policy, trace.turns)))
+        runs.append(play(trace, shape, seed, _progress(_label(shape), trace.turns)))
     return policy_report(runs, shape.workers)
 
 
@@ -132,4 +150,4 @@ def _draw(policy: str, turns: int, every: int, ended: int) -> None:
         return
     full = BAR * ended // turns
     end = "\r\x1b[K" if ended == turns else ""
-    print(f"\r{policy:<12} {'█' * full}{'░' * (BAR - full)} {ended:,} of {turns:,} turns", end=end, file=sys.stderr)
+    print(f"\r{policy:<19} {'█' * full}{'░' * (BAR - full)} {ended:,} of {turns:,} turns", end=end, file=sys.stderr)

@@ -100,6 +100,20 @@ def test_json_says_how_it_was_made(capsys: pytest.CaptureFixture[str], tmp_path:
     assert json.loads(capsys.readouterr().out) == report
 
 
+def test_a_line_may_name_the_tool_that_ran(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [AGENT[0], AGENT[2] | {"tool": "search"}, AGENT[2] | {"tool": ""}]
+    (session,) = read_trace(write(tmp_path, [*rows[:2], rows[2] | {"input_length": 800}])).sessions
+    assert [session.call_after(number) for number in range(3)] == [("search",), (), ()]
+    assert session.has_tools
+
+
+def test_retention_is_compared_in_rows_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["fork", "--sessions", "2", "--workers", "1", "--policy", "kv,random", "--retention", "both"]
+    assert main(["simulate", *arguments, "--runs", "2"]) == 0
+    _, *rows = capsys.readouterr().out.splitlines()
+    assert [row.split()[0] for row in rows] == ["kv", "kv-untold", "random", "random-untold"]
+
+
 def test_the_table_has_a_row_for_each_policy(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "fork", "--sessions", "2", "--workers", "2", "--policy", "kv,direct"]) == 0
     header, *rows = capsys.readouterr().out.splitlines()

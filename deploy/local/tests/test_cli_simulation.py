@@ -10,6 +10,7 @@ from catenary_cli.simulation.trace import Session, Trace, Turn
 from catenary_cli.simulation.workloads import WORKLOADS, generate
 from catenary_router.core.placement import POLICIES
 from catenary_router.core.room import Limits
+from catenary_worker.engines.sim.settings import SimSettings
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,6 +65,23 @@ def test_a_parent_waits_for_its_sub_agents() -> None:
     assert by_name["lead"][1].at == pytest.approx(max(ends.values()))
 
 
+def test_an_agent_in_a_tool_finds_its_prompt_again_beside_strangers_when_the_engine_is_told() -> None:
+    def agents_cached(*, retention: bool) -> float:
+        trace = generate("strangers", sessions=153, seed=0)
+        engine = SimSettings(blocks=2048)
+        asked = play(trace, Shape(workers=1, engine=engine, retention=retention), 0)
+        agents = [one for one in asked if one.session.startswith("agent")]
+        assert len(agents) == 3 * 10
+        return sum(one.cached for one in agents) / sum(one.prompt for one in agents)
+
+    assert agents_cached(retention=True) > 1.5 * agents_cached(retention=False)
+
+
+def test_without_tools_nothing_is_kept() -> None:
+    trace = generate("hot_prompt", sessions=20, seed=0)
+    assert play(trace, Shape(), 0) == play(trace, Shape(retention=False), 0)
+
+
 def test_turns_that_find_no_room_are_refused_and_counted() -> None:
     turns = tuple(Session(f"s{n}", (Turn(((n, 60_000),), 5, at_s=0.0),)) for n in range(12))
     asked = play(Trace(turns), Shape(workers=1, limits=Limits(queue=2)), 0)
@@ -103,11 +121,16 @@ def test_a_flooding_session_starves_nobody() -> None:
     [
         ("shared_prompts", ("ttft_mean_ms", "ttft_p50_ms", "ttft_p99_ms")),
         ("kv_pressure", ("ttft_mean_ms", "ttft_p50_ms", "ttft_p99_ms")),
+        ("documents", ("ttft_mean_ms", "ttft_p50_ms", "ttft_p99_ms")),
         ("agents", ("ttft_mean_ms", "ttft_p50_ms")),
+        ("resumed", ("ttft_mean_ms", "ttft_p50_ms")),
     ],
 )
 def test_our_policy_is_first(workload: str, figures: tuple[str, ...]) -> None:
-    """For `agents`, 99 % is how long the queue gets, which all policies share: nobody is clearly first."""
+    """For `agents`, 99 % is how long the queue gets, which all policies share: nobody is clearly first.
+
+    For `resumed`, it is a long history that nobody has any more: it waits for others' prefill least where load is even.
+    """
 
     def medians(policy: str) -> list[float]:
         runs = [summarise(run(workload, policy, seed=seed), 4) for seed in range(3)]

@@ -27,7 +27,7 @@ from catenary_protocols.turn_events import CallComplete, Finished, ReasoningDelt
 from catenary_runtime.bus import Bus
 from catenary_runtime.testing import NatsServer
 from catenary_tokenizer_service.core.away import LEAST_S, UNKNOWN_S
-from catenary_tokenizer_service.keeping import AWAY
+from catenary_tokenizer_service.core.kept import AWAY
 from catenary_tokenizer_service.service import TokenizerService
 from catenary_tokenizer_service.testing import FRONTEND, Peers, owner_among
 from catenary_tokenizers import ModelTokenizer, embedded_path, load

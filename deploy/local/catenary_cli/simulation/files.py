@@ -3,10 +3,10 @@
     {"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, …]}
 
 `timestamp` is milliseconds since the trace began; a hash id stands for a block of 512 prompt tokens and all before it.
-Agents need three more fields: `session_id`, `delay` (milliseconds between the end of the session's line before and
-this one, in place of a timestamp: a tool ran), and `parent_session_id` on the first line of a sub-agent (it is forked
-when the parent's line before it ends; the parent's next line waits for it). A later line of a session without
-`hash_ids` goes on from the prompt and answer before it, to `input_length` tokens.
+Agents need more fields: `session_id`, `delay` (milliseconds between the end of the session's line before and this one,
+in place of a timestamp: a tool ran), `tool` (which one; "" where it was a person), and `parent_session_id` on the first
+line of a sub-agent (it is forked when the parent's line before it ends; the parent's next line waits for it). A later
+line of a session without `hash_ids` goes on from the prompt and answer before it, to `input_length` tokens.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,6 +34,7 @@ class Line(msgspec.Struct, frozen=True):
     session_id: str = ""
     parent_session_id: str = ""
     delay: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    tool: str = "tool"
     priority: int = 0
 
 
@@ -88,6 +89,7 @@ class _Open:
                 keeps=keeps,
                 at_s=(line.timestamp or 0.0) / 1000 / speed if timed else None,
                 pause_s=line.delay / 1000 / speed,
+                tool="" if timed else line.tool,
                 priority=line.priority,
             )
         )

@@ -27,6 +27,7 @@ from catenary_protocols.bus.messages import (
     Placement,
     PlaceTurn,
     Refused,
+    Retention,
     WorkerLoad,
 )
 from catenary_protocols.conversation import Hints
@@ -36,6 +37,7 @@ from catenary_router.core.cost import Weights
 from catenary_router.core.desk import Desk, Outcome
 from catenary_router.core.placement import POLICIES
 from catenary_router.core.room import Limits
+from catenary_tokenizer_service.core.kept import ORDINARY, Kept
 from catenary_tokenizers import block_hashes
 from catenary_worker.core.pace import Pace
 from catenary_worker.engines import base
@@ -55,13 +57,36 @@ BEGAN = 1000.0
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the mesh is like: how many workers, each of them this engine; the router's policy and weights."""
+    """What the mesh is like: how many workers, each of them this engine; the router's policy and weights.
+
+    Attributes:
+        retention: engines are told how long a session that calls tools stays away.
+    """
 
     workers: int = 4
     engine: SimSettings = field(default_factory=SimSettings)
     policy: str = "kv"
     weights: Weights = field(default_factory=Weights)
     limits: Limits = field(default_factory=Limits)
+    retention: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A request.
+
+    Attributes:
+        tools: the session may call some; calls: those that its answer will end in.
+        subagent: the session is over with an answer without calls.
+    """
+
+    session: str
+    prompt: "array[int]"
+    output: int
+    priority: int = 0
+    tools: bool = False
+    calls: tuple[str, ...] = ()
+    subagent: bool = False
 
 
 @dataclass(slots=True)
@@ -91,10 +116,11 @@ Ended = Callable[["array[int]"], None]
 
 @dataclass(slots=True)
 class _Open:
+    asking: Asking
     asked: Asked
-    prompt: "array[int]"
-    priority: int
+    hashes: bytes
     ended: Ended
+    told: Retention = ORDINARY
     generated: "array[int]" = field(default_factory=base.no_ids)
 
 
@@ -168,6 +194,10 @@ def _packed(hashes: Sequence[int]) -> bytes:
     return struct.pack(f"<{len(hashes)}Q", *hashes)
 
 
+def _for_engine(retention: Retention) -> base.Retention:
+    return base.Retention(retention.priority, retention.seconds)
+
+
 class VirtualMesh:
     """See the module."""
 
@@ -183,6 +213,8 @@ class VirtualMesh:
         rng = random.Random(seed)  # noqa: S311  reproducible, not secret
         self._block_size = shape.engine.block_size
         policy = POLICIES[shape.policy](shape.weights, rng)
+        self._retention = shape.retention
+        self._kept = Kept()
         self._desk = Desk(router="r", policy=policy, weights=shape.weights, limits=shape.limits, now=0.0)
         self._workers = {
             name: _Worker(name, VirtualEngine(shape.engine, CONTEXT), self._block_size) for name in self.names
@@ -207,12 +239,14 @@ class VirtualMesh:
 
     # --- turns --------------------------------------------------------------------------------------------------
 
-    def ask(self, session: str, prompt: "array[int]", output: int, ended: Ended, *, priority: int = 0) -> None:
+    def ask(self, asking: Asking, ended: Ended) -> None:
         """A request."""
-        turn_id = f"t{next(self._numbers)}"
-        asked = Asked(session, self.now, len(prompt), output)
+        turn_id, prompt, session = f"t{next(self._numbers)}", asking.prompt, asking.session
+        asked = Asked(session, self.now, len(prompt), asking.output)
         self.asked.append(asked)
-        self._open[turn_id] = _Open(asked, prompt, priority, ended)
+        told = self._kept.begun("", session, self.now, tools=asking.tools) if self._retention else ORDINARY
+        hashes = block_hashes(prompt.tobytes(), self._block_size)
+        self._open[turn_id] = _Open(asking, asked, hashes, ended, told)
         place = PlaceTurn(
             turn=TurnKey(turn_id=turn_id),
             tokenizer="t",
@@ -220,12 +254,12 @@ class VirtualMesh:
             model="m",
             card="c",
             block_size=self._block_size,
-            hashes=block_hashes(prompt.tobytes(), self._block_size),
+            hashes=hashes,
             prompt_tokens=len(prompt),
             session=session,
             arrived_at=self.now,
-            max_tokens=output,
-            hints=Hints(priority=priority),
+            max_tokens=asking.output,
+            hints=Hints(priority=asking.priority),
         )
         self.at(self.now + BUS_S, lambda: self._act(self._desk.arrive(place, turn_id, self.now)))
 
@@ -247,8 +281,17 @@ class VirtualMesh:
     def _submit(self, placement: Placement) -> None:
         turn_id = placement.turn.turn_id
         turn, worker = self._open[turn_id], self._workers[placement.worker]
-        output = turn.asked.output
-        run = EngineTurn(turn_id, turn.prompt, max_tokens=output, min_tokens=output, priority=turn.priority)
+        asking = turn.asking
+        run = EngineTurn(
+            turn_id,
+            asking.prompt,
+            max_tokens=asking.output,
+            min_tokens=asking.output,
+            priority=asking.priority,
+            session=asking.session,
+            retention=_for_engine(turn.told),
+            hashes=turn.hashes,
+        )
         try:
             worker.engine.submit(run, self.now)
         except CatenaryError:
@@ -256,6 +299,8 @@ class VirtualMesh:
             self._end(turn_id)
             return
         turn.asked.worker = worker.name
+        if self._retention and (before := self._kept.placed(asking.session, worker.name)):
+            self._retain(before, asking.session, ORDINARY)
         turn.asked.predicted = placement.overlap * self._block_size
         worker.live[turn_id] = 0
         self._awake(worker)
@@ -263,7 +308,20 @@ class VirtualMesh:
     def _end(self, turn_id: str) -> None:
         turn = self._open.pop(turn_id)
         turn.asked.ended_s = self.now - turn.asked.at
+        if self._retention and turn.asked.worker:
+            self._keep(turn)
         turn.ended(turn.generated)
+
+    def _keep(self, turn: _Open) -> None:
+        """The turn's worker is told how long its session stays away."""
+        asking = turn.asking
+        wanted, _ = self._kept.ended("", asking.session, asking.calls, self.now, subagent=asking.subagent)
+        if wanted != turn.told:
+            self._retain(turn.asked.worker, asking.session, wanted)
+
+    def _retain(self, worker: str, session: str, retention: Retention) -> None:
+        core = self._workers[worker].engine.core
+        self.at(self.now + BUS_S, lambda: core.retain(session, _for_engine(retention), self.now), awaited=False)
 
     # --- engines ------------------------------------------------------------------------------------------------
 

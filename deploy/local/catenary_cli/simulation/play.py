@@ -5,7 +5,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from functools import partial
 
-from catenary_cli.simulation.mesh import BEGAN, Asked, Shape, VirtualMesh
+from catenary_cli.simulation.mesh import BEGAN, Asked, Asking, Shape, VirtualMesh
 from catenary_cli.simulation.trace import Session, Trace, tokens_of
 
 BEGINS_S = 0.5
@@ -79,7 +79,17 @@ class _Player:
             playing.context = prompt + generated
             self._turn_ended(playing, number)
 
-        self.mesh.ask(playing.session.name, prompt, turn.output, ended, priority=turn.priority)
+        session = playing.session
+        asked = Asking(
+            session.name,
+            prompt,
+            turn.output,
+            priority=turn.priority,
+            tools=session.has_tools,
+            calls=session.call_after(number),
+            subagent=bool(session.parent),
+        )
+        self.mesh.ask(asked, ended)
 
     def _turn_ended(self, playing: _Playing, number: int) -> None:
         self._ended += 1

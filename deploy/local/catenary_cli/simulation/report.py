@@ -73,7 +73,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 def policy_report(runs: Sequence[Sequence[Asked]], workers: int) -> PolicyReport:
     """Of at least one run."""
     rows = [msgspec.structs.asdict(summarise(asked, workers)) for asked in runs]
-    medians = {key: statistics.median(row[key] for row in rows) for key in rows[0]}
+    medians = {
+        key: (statistics.median_low if isinstance(value, int) else statistics.median)(row[key] for row in rows)
+        for key, value in rows[0].items()
+    }
     waits = _waits(runs[0])
     return PolicyReport(
         summary=msgspec.convert({key: round(value, 4) for key, value in medians.items()}, Summary, strict=False),

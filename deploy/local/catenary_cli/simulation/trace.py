@@ -31,6 +31,7 @@ class Turn:
         keeps: the prompt begins with the session's last prompt and the answer to it.
         at_s: when it is asked, whatever came before; None: `pause_s` after the turn before ended.
         pause_s: a tool runs, a person thinks.
+        tool: which of them ran, when it was one: the turn before ended in its call.
         priority: see `Hints`.
     """
 
@@ -39,6 +40,7 @@ class Turn:
     keeps: bool = False
     at_s: float | None = None
     pause_s: float = 0.0
+    tool: str = ""
     priority: int = 0
 
 
@@ -60,6 +62,16 @@ class Session:
     def timed(self) -> bool:
         """Its first turn has a time of its own."""
         return self.turns[0].at_s is not None
+
+    @property
+    def has_tools(self) -> bool:
+        """Its turns may end in calls."""
+        return any(turn.tool for turn in self.turns)
+
+    def call_after(self, number: int) -> tuple[str, ...]:
+        """What this turn ends in a call of; nothing when it ends in an answer."""
+        following = self.turns[number + 1 : number + 2]
+        return tuple(turn.tool for turn in following if turn.tool)
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,81 @@ def _tool_turn(fresh: _Numbers, rng: random.Random) -> Turn:
     """A tool's result of some hundred tokens, after a pause that is mostly short."""
     result = min(6000, int(rng.lognormvariate(6.2, 0.9)) + 20)
     pause_s = min(60.0, rng.lognormvariate(0.0, 1.2))
-    return Turn((fresh(result),), rng.randint(30, 200), keeps=True, pause_s=pause_s)
+    return Turn((fresh(result),), rng.randint(30, 200), keeps=True, pause_s=pause_s, tool="tool")
+
+
+STRANGERS = 50
+"""For each agent."""
+TOOLS = {"read": 2.0, "search": 8.0, "test": 25.0}
+"""Seconds that a call takes, more or less."""
+
+
+def strangers(sessions: int, rng: random.Random) -> Trace:
+    """Agents that wait for tools, beside strangers who each ask once; one worker holds the agents, if nobody else.
+
+    A stranger comes each three seconds for each agent.
+    """
+    fresh = _Numbers(rng)
+    agents = -(-sessions // (STRANGERS + 1))
+    found = []
+    for number in range(agents):
+        tools = (rng.choice(list(TOOLS)) for _ in range(9))
+        more = [
+            Turn((fresh(300),), 80, keeps=True, pause_s=TOOLS[tool] * rng.uniform(0.5, 2.0), tool=tool)
+            for tool in tools
+        ]
+        first = Turn((fresh(6000),), 80, at_s=rng.uniform(0.0, 10.0))
+        found.append(Session(f"agent{number}", (first, *more)))
+    at_s = 0.0
+    for number in range(sessions - agents):
+        at_s += rng.expovariate(agents / 3)
+        found.append(Session(f"stranger{number}", (Turn((fresh(3000),), 80, at_s=at_s),)))
+    return Trace(tuple(found))
+
+
+def documents(sessions: int, rng: random.Random) -> Trace:
+    """Readers at random times, each with some questions about one long document of two hundred; a few are read by many.
+
+    The n-th document is opened 1/n times as often as the first (Zipf); lengths are 4K to 32K tokens, mostly short.
+    """
+    fresh = _Numbers(rng)
+    system = fresh(500)
+    shelf = [fresh(int(4000 * 8 ** rng.random())) for _ in range(200)]
+    often = [1 / place for place in range(1, len(shelf) + 1)]
+    at_s = 0.0
+    found = []
+    for number in range(sessions):
+        at_s += rng.expovariate(2.0)
+        (document,) = rng.choices(shelf, often)
+        first = Turn((system, document, fresh(rng.randint(30, 200))), rng.randint(50, 300), at_s=at_s)
+        more = [
+            Turn((fresh(rng.randint(30, 200)),), rng.randint(50, 300), keeps=True, pause_s=rng.expovariate(1 / 10))
+            for _ in range(rng.randrange(4))
+        ]
+        found.append(Session(f"reader{number}", (first, *more)))
+    return Trace(tuple(found))
+
+
+def resumed(sessions: int, rng: random.Random) -> Trace:
+    """People who come back to conversations: most pauses are a minute or so, some many; the history only grows."""
+    fresh = _Numbers(rng)
+    system = fresh(3000)
+    at_s = 0.0
+    found = []
+    for number in range(sessions):
+        at_s += rng.expovariate(1.0)
+        first = Turn((system, fresh(rng.randint(500, 8000))), rng.randint(100, 400), at_s=at_s)
+        more = [
+            Turn(
+                (fresh(rng.randint(50, 1500)),),
+                rng.randint(100, 400),
+                keeps=True,
+                pause_s=min(600.0, rng.lognormvariate(3.5, 1.0)),
+            )
+            for _ in range(rng.randint(2, 9))
+        ]
+        found.append(Session(f"person{number}", (first, *more)))
+    return Trace(tuple(found))
 
 
 def fork(sessions: int, rng: random.Random) -> Trace:
@@ -99,7 +173,7 @@ def fork(sessions: int, rng: random.Random) -> Trace:
                 f"sub{number}",
                 (
                     Turn((prefix, fresh(400)), 64, at_s=rng.uniform(0.0, 0.1)),
-                    *(Turn((fresh(300),), 64, keeps=True, pause_s=0.5) for _ in range(3)),
+                    *(Turn((fresh(300),), 64, keeps=True, pause_s=0.5, tool="tool") for _ in range(3)),
                 ),
             )
             for number in range(sessions)
@@ -145,6 +219,11 @@ WORKLOADS: Mapping[str, Workload] = {
         partial(closed_loop, system=8000, history=8000, turn=800, open_share=0.5, output=64),
     ),
     "agents": Workload("agents with tool pauses and sub-agents, coming at random", 200, agents),
+    "strangers": Workload(
+        "agents in tools beside strangers who ask once, for one worker", 12 * (STRANGERS + 1), strangers
+    ),
+    "documents": Workload("questions about long documents, a few of which are read by many", 300, documents),
+    "resumed": Workload("people who come back to their conversations after a minute or many", 150, resumed),
     "fork": Workload("sub-agents of one 32K prefix that come at once", 8, fork),
     "hot_prompt": Workload("short sessions with one 8K system prompt", 800, hot_prompt),
     "flood": Workload("one session asks for four times as much as all others together", 12, flood),
