@@ -1,7 +1,8 @@
 """`python -m tests.soak SECONDS`: a mesh under mixed load, then at rest. It must not have grown or left anything behind.
 
-Half of the time is warm-up: caches fill. From then on the resident size of every process is to stay where it is. At the
-end no process has more tasks than before the load, the broker no more subscriptions and consumers, and nobody a turn.
+Half of the time is warm-up: caches fill. From then on the resident size of every process is to stay where it is. The
+broker's is told, not judged: it holds what was stored, up to the streams' bounds. At the end no process has more tasks
+than before the load, the broker no more subscriptions and consumers, and nobody a turn.
 """
 
 import asyncio
@@ -171,7 +172,7 @@ async def soak(seconds: float, folder: Path) -> dict[str, Any]:
             "failed": dict(load.failed),
             "failed_too_many": load.failed.total() > FAILED * load.counts.total(),
             "rss_mb": growth(samples),
-            "grew": [name for name, (then, now) in growth(samples).items() if too_much(then, now)],
+            "grew": [name for name in stand.parts if too_much(*growth(samples)[name])],
             "left_behind": left,
             "calls": len(runs),
             "calls_run_twice": sum(count > 1 for count in runs.values()),
