@@ -18,6 +18,4 @@ async def main(url: str, tool: str = "deploy", mesh: str = "catenary.v1") -> Non
         await nc.jetstream().publish(f"{mesh}.tool.approve.{tool}.{call['key']}", json.dumps(answer).encode())
 
 
-if len(sys.argv) == 1:
-    sys.exit(__doc__)
-asyncio.run(main(*sys.argv[1:]))
+sys.exit(asyncio.run(main(*sys.argv[1:])) if sys.argv[1:] else __doc__)

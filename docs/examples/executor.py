@@ -24,6 +24,4 @@ async def main(url: str, tool: str = "lookup", mesh: str = "catenary.v1") -> Non
         await msg.ack()
 
 
-if len(sys.argv) == 1:
-    sys.exit(__doc__)
-asyncio.run(main(*sys.argv[1:]))
+sys.exit(asyncio.run(main(*sys.argv[1:])) if sys.argv[1:] else __doc__)

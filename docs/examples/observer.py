@@ -14,6 +14,4 @@ async def main(url: str, mesh: str = "catenary.v1") -> None:
         print(msg.subject, msg.data.decode(), flush=True)
 
 
-if len(sys.argv) == 1:
-    sys.exit(__doc__)
-asyncio.run(main(*sys.argv[1:]))
+sys.exit(asyncio.run(main(*sys.argv[1:])) if sys.argv[1:] else __doc__)

@@ -8,14 +8,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from catenary_runtime.presence import AGAIN_S
+from catenary_runtime.presence import AGAIN_S, BEAT_S
 
 from tests.faults.stand import Stand, standing
 from tests.faults.turns import LONG, Clients
 
 KILLS = 5
 SILENCE_MS = 1500
-AGAIN_MS = round(AGAIN_S * 1000)
+AGAIN_MS = round((BEAT_S + AGAIN_S) * 1000)
 
 
 def measure() -> dict[str, Any]:

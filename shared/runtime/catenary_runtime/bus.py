@@ -82,6 +82,8 @@ class Bus:
         """Loop time of our last beat that came back to us; set by `Presence`."""
         self.connected_at = 0.0
         self.lost_at = 0.0
+        self.same_broker = True
+        """Whether the connection that came back is to the broker that we lost, so that it has told others of it."""
         self.on_lost: Callable[[], None] = lambda: None
         self.on_back: Callable[[], None] = lambda: None
         self._url = url
@@ -127,6 +129,11 @@ class Bus:
             raise TransportError(f"the broker's max_payload is {self._nc.max_payload}; {MIN_PAYLOAD} is needed")
         self.connected_at = self.alive_at = self._loop.time()
         await self.subscribe(f"{self.inbox}.ask.*", self._on_reply)
+
+    async def pass_by(self) -> None:
+        """Open another connection and end it: whoever listens learns whether the broker tells of such."""
+        passing = await connect_once(self._url, f"{self.instance}-passing", tls=self._tls)
+        await passing.close()
 
     async def close(self) -> None:
         """Flush what was handed over, then disconnect."""
@@ -182,12 +189,13 @@ class Bus:
 
     async def _on_disconnected(self) -> None:
         if not self._nc.is_closed and not self.lost_at:
-            self.lost_at = self._loop.time()
+            self.lost_at, self._lost_broker = self._loop.time(), self._nc.server_id
             log.warning("bus.disconnected")
             self.on_lost()
 
     async def _on_reconnected(self) -> None:
         self.connected_at = self._loop.time()
+        self.same_broker = self._nc.server_id == self._lost_broker
         log.info("bus.reconnected", away_s=round(self.connected_at - self.lost_at, 3))
         self.on_back()
         self.lost_at = 0.0

@@ -5,9 +5,10 @@ gets a fresh death limit. Whoever heard nothing of itself for longer than the de
 broker was away or the way to it was blocked, has been thought dead: it takes a new incarnation, discards what it held,
 and speaks again with its beat.
 
-Where the broker tells of connections that ended, a peer whose connection did has `AGAIN_S` to be heard again: one that
-only lost its connection is back by then, one that was killed is not. It is judged when a beat of ours that was sent
-after that time has come back. Whoever takes a peer's name and disconnects makes nobody dead by it.
+Where the broker tells of connections that ended, a peer whose connection did has a shorter limit to be heard again:
+one that only lost its connection is back by then, one that was killed is not. It is judged when a beat of ours that was
+sent after that time has come back. Who comes back to the same broker later than that knows itself thought dead. Whoever
+takes a peer's name and disconnects makes nobody dead by it.
 """
 
 import asyncio
@@ -26,8 +27,11 @@ from catenary_runtime.bus import Bus
 from catenary_runtime.metrics import INCARNATIONS, PEERS
 
 log = structlog.get_logger()
-AGAIN_S = 0.25
+BEAT_S = 0.25
+AGAIN_S = 0.35
 """More than the bus waits before it connects again; its first beat follows at once."""
+_MARGIN_S = 0.1
+"""How much sooner than others we think ourselves dead: their word and our beat are on their way for so long at most."""
 _CLOCK_S = 0.001
 """What the loop's clock counts by."""
 AnyBeat = Beat | WorkerLoad
@@ -78,7 +82,7 @@ class Presence:
     service: str
     instance: str
     make_beat: Callable[[], AnyBeat]
-    interval: float = 0.25
+    interval: float = BEAT_S
     death_limit: float = 1.5
     incarnation: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
     on_renewed: Callable[[int], None] = lambda _: None
@@ -90,6 +94,8 @@ class Presence:
     _frozen: float = 0.0
     _soon: bool = False
     _ended: dict[tuple[str, str], float] = field(default_factory=dict)
+    _told: bool = False
+    """The broker tells of connections that ended."""
 
     async def start(self, watch: Iterable[str] = ()) -> None:
         """Subscribe to our own beat and to those of the services in `watch`."""
@@ -102,6 +108,8 @@ class Presence:
         for subject in subjects:
             await self.bus.subscribe(subject, self._on_beat)
         await self.bus.subscribe(BROKER_DISCONNECTS, self._on_disconnect)
+        await self.bus.nc.flush()
+        await self.bus.pass_by()
         self._own_heard_at = self._ticked_at = self._now()
 
     def listen(self, listener: Listener) -> None:
@@ -115,6 +123,11 @@ class Presence:
     def get(self, service: str, instance: str) -> Peer | None:
         """One live peer."""
         return self._peers.get((service, instance))
+
+    @property
+    def again(self) -> float:
+        """Seconds that a peer whose connection ended has to be heard again."""
+        return self.interval + AGAIN_S
 
     @property
     def cut_off(self) -> bool:
@@ -162,7 +175,8 @@ class Presence:
         away = max(now - self._own_heard_at, self._frozen)
         self._frozen = 0.0
         self._grace_until = now + self.death_limit
-        if away > self.death_limit:
+        told = self._told and self.bus.same_broker
+        if away > (min(self.again - _MARGIN_S, self.death_limit) if told else self.death_limit):
             self._rejoin(away)
         else:
             self._own_heard_at = self.bus.alive_at = now
@@ -226,16 +240,16 @@ class Presence:
         self._judge(now)
 
     def _on_disconnect(self, msg: Msg) -> None:
-        name, now = _disconnected(msg.data).client.name, self._now()
+        name, now, self._told = _disconnected(msg.data).client.name, self._now(), True
         ended = [key for key in self._peers if key[1] == name and key != (self.service, self.instance)]
         if ended:
             self._ended |= dict.fromkeys(ended, now)
-            asyncio.get_running_loop().call_later(AGAIN_S, self._publish)
+            asyncio.get_running_loop().call_later(self.again, self._publish)
 
     def _judge(self, now: float) -> None:
         """Bury those that were not heard again since their connection ended."""
         for key, since in list(self._ended.items()):
-            if now - since < AGAIN_S - _CLOCK_S:
+            if now - since < self.again - _CLOCK_S:
                 continue
             del self._ended[key]
             peer = self._peers.get(key)

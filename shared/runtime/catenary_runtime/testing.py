@@ -139,14 +139,18 @@ class Proxy:
     @property
     def url(self) -> str:
         """For the client."""
+        return self._server.url.replace(f":{self._server.port}", f":{self.port}")
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
         if self._listener is None:
             raise RuntimeError("the proxy was not started")
-        port = self._listener.sockets[0].getsockname()[1]
-        return self._server.url.replace(f":{self._server.port}", f":{port}")
+        return int(self._listener.sockets[0].getsockname()[1])
 
-    async def start(self) -> None:
-        """Listen on a free port."""
-        self._listener = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+    async def start(self, port: int = 0) -> None:
+        """Listen on a free port, or on that of before."""
+        self._listener = await asyncio.start_server(self._connected, "127.0.0.1", port)
 
     def block(self) -> None:
         """Let nothing through; what comes waits."""

@@ -48,6 +48,11 @@ class CarefulClient(Client):
     Whoever stands between could then offer none, and be told the password.
     """
 
+    @property
+    def server_id(self) -> str:
+        """Names the running broker; one that was restarted has another. "" before the first connect."""
+        return str(self._server_info.get("server_id", ""))
+
     def abandon(self) -> None:
         """Close the socket of a failed connect, which nats-py leaves open; its own `close` may wait for ever on it."""
         if self._transport is not None:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from catenary_protocols.bus.accounts import accounts
 from catenary_protocols.bus.messages import Beat, WorkerLoad
 from catenary_protocols.bus.subjects import Subjects
@@ -151,6 +152,45 @@ async def test_a_peer_whose_connection_ended_is_down_unless_it_is_heard_again(
             await a.beats(10)
             assert a.heard == ["up a", "up b", "down b"]
     finally:
+        server.kill()
+
+
+@pytest.mark.parametrize(("tells", "dies"), [(True, False), (False, False), (True, True)])
+async def test_who_was_thought_dead_for_its_lost_connection_thinks_so_too(
+    tmp_path: Path, subjects: Subjects, *, tells: bool, dies: bool
+) -> None:
+    """Not where the broker tells of none, nor where it was the broker that died."""
+    server = NatsServer(tmp_path, more={"accounts": accounts(subjects, {}, "pw")} if tells else {}, password="pw")
+    await asyncio.to_thread(server.start)
+    proxy = Proxy(server)
+    await proxy.start()
+    try:
+        async with node(server.url, subjects, "a") as a, node(server.url if dies else proxy.url, subjects, "b") as b:
+            for one in (a, b):
+                one.presence.death_limit = one.bus.death_limit = 60.0
+            await a.until(lambda: "up b" in a.heard)
+            if dies:
+                server.kill()
+            else:
+                port = proxy.port
+                await proxy.close()
+            await b.until(lambda: not b.bus.connected)
+            if tells and not dies:
+                await a.until(lambda: "down b" in a.heard)
+            else:
+                await b.beats(20)
+            if dies:
+                await asyncio.to_thread(server.start)
+            else:
+                await proxy.start(port)
+            await b.until(lambda: b.bus.connected and not b.presence.cut_off)
+            await a.until(lambda: a.bus.connected and not a.presence.cut_off)
+            await a.beats(10)
+            thought_dead = tells and not dies
+            assert a.heard == ["up a", "up b", *(["down b", "up b"] if thought_dead else [])]
+            assert ("i was renewed True" in b.heard) is thought_dead
+    finally:
+        await proxy.close()
         server.kill()
 
 
