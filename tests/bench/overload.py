@@ -28,6 +28,9 @@ SECONDS = 30.0
 WARM_S = 7.5
 """Until as many turns run as can."""
 TIMES = 10
+AROUND_S = 6.0
+"""What a point of the plot is the mean of: longer than a turn, since turns that began together stream together."""
+_WINDOWS = int(SECONDS - AROUND_S) + 1
 WEIGHTS = {"a": 2, "b": 2, "c": 2, "d": 4, "e": 6, "f": 8, "urgent": 1}
 """Sessions, and how often each asks in comparison."""
 CONFIG = """
@@ -156,7 +159,7 @@ def _report(capacity: float, told: Told, began: float) -> dict[str, Any]:
         "first_token_ms_urgent": spread(told.first_s.get("urgent", [math.nan])),
         "served_share_urgent": round(told.done["urgent"] / told.asked["urgent"], 3),
         "jain_sessions": round(jain(shares), 3),
-        "goodput_by_second": [round(told.rate(began + at, began + at + 1), 2) for at in range(int(SECONDS))],
+        "goodput_over_time": [round(told.rate(began + at, began + at + AROUND_S), 2) for at in range(_WINDOWS)],
     }
 
 
@@ -176,8 +179,9 @@ def plot(report: dict[str, Any], path: Path) -> None:
 
     figure = Figure(figsize=(10, 4), layout="constrained")
     over_time, by_session = figure.subplots(1, 2)
-    goodput = report["goodput_by_second"]
-    over_time.plot(range(len(goodput)), goodput, color="#1f6feb", label="goodput")
+    goodput = report["goodput_over_time"]
+    middles = [at + AROUND_S / 2 for at in range(len(goodput))]
+    over_time.plot(middles, goodput, color="#1f6feb", label=f"goodput, mean of {AROUND_S:.0f} s")
     over_time.axhline(report["capacity_turns_per_s"], color="#57606a", linestyle="--", label="capacity")
     over_time.set_ylim(bottom=0)
     over_time.set_xlabel("seconds")
