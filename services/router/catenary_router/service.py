@@ -106,6 +106,8 @@ class Router(Service[RouterSettings]):
                 self._note(decided, asker.span)
         for entry in outcome.ask:
             self._ask_overlap(entry)
+        if outcome.answers:
+            asyncio.get_running_loop().call_soon(self._desk.settle)  # after the bus has sent them
         QUEUE_DEPTH.set(len(self._desk.queue))
 
     def _ask_overlap(self, entry: Entry) -> None:

@@ -86,6 +86,8 @@ class Desk:
         self._waiting: Counter[Pool] = Counter()
         self._decided: OrderedDict[TurnKey, tuple[Placement, float]] = OrderedDict()
         self._placed_at: deque[float] = deque()
+        self.settle = self._sharing.settle
+        """Work of a decision that is done once its answer is sent."""
 
     # --- what comes in ------------------------------------------------------------------------------------------
 
