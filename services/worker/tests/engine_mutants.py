@@ -229,7 +229,7 @@ LLAMACPP = [
     Mutant("engine", "isinstance(error, TurnError | SaidOtherwiseError)", "isinstance(error, TurnError)", L, "says_the_same"),
     Mutant("stream", "if message.error is not None:", "if False:", L, "fails_alone"),
     Mutant("stream", "fault.code in _BLAME_REQUEST", "False", L, "fails_alone"),
-    Mutant("stream", 'raise EngineError("llama.cpp broke off: an answer ended before its end")', "return", L, "dead_llama"),
+    Mutant("stream", 'raise EngineError("llama.cpp broke off: an answer ended before its end")', "return", L, "stops_before_its_end"),
     Mutant("engine", "call_later(_REASON_S, self._steps.fail, reason)", "call_soon(self._steps.fail, reason)", L, "dead_llama"),
     Mutant("engine", "if self._steps.broken is not None:", "if False:", L, "dead_llama"),
     Mutant("engine", "        except TimeoutError:\n            self._cancel_all()", "        except TimeoutError:\n            pass", K, "cancels_what_is_late"),

@@ -20,7 +20,8 @@ from catenary_worker.engines.base import EngineSetup, EngineTurn, engine_for
 from catenary_worker.engines.contract import Observed
 from catenary_worker.engines.llamacpp import LlamaSettings
 from catenary_worker.engines.llamacpp.engine import LlamaEngine
-from catenary_worker.engines.llamacpp.server import LlamaServer
+from catenary_worker.engines.llamacpp.server import Address, LlamaServer
+from catenary_worker.engines.llamacpp.stream import complete
 from catenary_worker.engines.llamacpp.testing import write_tiny_gguf
 
 TOKENIZER = load(embedded_path())
@@ -270,6 +271,18 @@ async def test_a_dead_llama_cpp_is_the_end_of_the_engine(
     with pytest.raises(CapacityError):
         engine.submit(turn("b", [300] * 40))
     await engine.stop()
+
+
+async def test_an_answer_that_stops_before_its_end_is_the_engines_fault() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        with pytest.raises(EngineError, match="before its end"):
+            await anext(complete(Address(host, port, "key"), {}))
 
 
 async def test_a_stopped_engine_gives_its_memory_back_and_says_what_it_does_while_it_starts(gguf: Path) -> None:
