@@ -41,7 +41,9 @@ async def answered(mesh: RunningMesh, request: dict[str, Any]) -> dict[str, Any]
 
 
 async def prompts(engines: Script, text: str) -> list[str]:
-    return [turn["prompt"] for report in await engines.reports() for turn in report["turns"] if text in turn["prompt"]]
+    """Of the turns that say it, in the order in which they came; whichever worker had them."""
+    turns = [turn for report in await engines.reports() for turn in report["turns"] if text in turn["prompt"]]
+    return [turn["prompt"] for turn in sorted(turns, key=lambda turn: str(turn["turn_id"]))]
 
 
 async def test_an_engine_that_fails_in_the_middle_ends_the_stream_in_one_error(
