@@ -132,8 +132,10 @@ class Bus:
 
     async def pass_by(self) -> None:
         """Open another connection and end it: whoever listens learns whether the broker tells of such."""
-        passing = await connect_once(self._url, f"{self.instance}-passing", tls=self._tls)
-        await passing.close()
+        with contextlib.suppress(NatsError, TransportError, TimeoutError):  # without it we only know less
+            await self._nc.flush(2)
+            passing = await connect_once(self._url, f"{self.instance}-passing", tls=self._tls)
+            await passing.close()
 
     async def close(self) -> None:
         """Flush what was handed over, then disconnect."""

@@ -108,7 +108,6 @@ class Presence:
         for subject in subjects:
             await self.bus.subscribe(subject, self._on_beat)
         await self.bus.subscribe(BROKER_DISCONNECTS, self._on_disconnect)
-        await self.bus.nc.flush()
         await self.bus.pass_by()
         self._own_heard_at = self._ticked_at = self._now()
 
