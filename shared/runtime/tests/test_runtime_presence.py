@@ -169,6 +169,8 @@ async def test_who_was_thought_dead_for_its_lost_connection_thinks_so_too(
             for one in (a, b):
                 one.presence.death_limit = one.bus.death_limit = 60.0
             await a.until(lambda: "up b" in a.heard)
+            if tells:
+                await b.until(lambda: b.presence._told)  # of the connection that it opened to learn it
             if dies:
                 server.kill()
             else:
