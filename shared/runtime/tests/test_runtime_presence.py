@@ -253,12 +253,13 @@ async def test_a_short_absence_of_the_broker_changes_nothing_and_what_was_held_a
         for one in (a, b):
             one.presence.death_limit = one.bus.death_limit = 20.0
         got: list[bytes] = []
-        await b.bus.subscribe("said", lambda msg: got.append(msg.data))
+        await a.bus.subscribe("said", lambda msg: got.append(msg.data))  # the other may be back a little later
         await a.until(lambda: "up b" in a.heard)
         await asyncio.to_thread(server.restart)
         a.bus.publish("said", b"held")
-        await b.until(lambda: got)
+        await a.until(lambda: got)
         await a.until(lambda: not a.presence.cut_off)
+        await b.until(lambda: b.bus.connected and not b.presence.cut_off)
         assert (got, a.heard, b.presence.incarnation) == ([b"held"], ["up a", "up b"], b.first)
 
 
