@@ -127,7 +127,7 @@ class Bus:
         if self._nc.max_payload < MIN_PAYLOAD:
             await self._nc.close()
             raise TransportError(f"the broker's max_payload is {self._nc.max_payload}; {MIN_PAYLOAD} is needed")
-        self.connected_at = self.alive_at = self._loop.time()
+        self.connected_at, self.alive_at, self.lost_at = self._loop.time(), self._loop.time(), 0.0
         await self.subscribe(f"{self.inbox}.ask.*", self._on_reply)
 
     async def pass_by(self) -> None:
@@ -159,8 +159,8 @@ class Bus:
 
     @property
     def connected(self) -> bool:
-        """Whether the broker is there."""
-        return self._nc.is_connected
+        """Whether the broker is there, and after an absence it is decided who we are now: no word goes out before."""
+        return self._nc.is_connected and not self.lost_at
 
     @property
     def fresh(self) -> bool:
@@ -193,27 +193,28 @@ class Bus:
         if not self._nc.is_closed and not self.lost_at:
             self.lost_at, self._lost_broker = self._loop.time(), self._nc.server_id
             log.warning("bus.disconnected")
+            self._nc.forget_unsent()
             self.on_lost()
 
     async def _on_reconnected(self) -> None:
         self.connected_at = self._loop.time()
         self.same_broker = self._nc.server_id == self._lost_broker
         log.info("bus.reconnected", away_s=round(self.connected_at - self.lost_at, 3))
-        self.on_back()
         self.lost_at = 0.0
+        self.on_back()
 
     # --- out ----------------------------------------------------------------------------------------------------
 
     def publish(self, subject: str, data: bytes, *, reply: str = "", headers: Headers | None = None) -> None:
         """Send, or hold while this process may not speak. Never awaits; raises `TransportError` only for size."""
-        if not self._nc.is_connected or self._held or self._loop.time() - self.alive_at > self.death_limit:
+        if not self.connected or self._held or self._loop.time() - self.alive_at > self.death_limit:
             self._hold(subject, data, reply, headers)
         else:
             self.publish_now(subject, data, reply=reply, headers=headers)
 
     def publish_now(self, subject: str, data: bytes, *, reply: str = "", headers: Headers | None = None) -> None:
         """Send past the gate: for beats. Dropped while there is no connection."""
-        if not self._nc.is_connected:
+        if not self.connected:
             return
         sending = self._nc.publish(subject, data, reply=reply, headers=headers)
         try:

@@ -58,6 +58,11 @@ class CarefulClient(Client):
         if self._transport is not None:
             self._transport.close()  # type: ignore[no-untyped-call]
 
+    def forget_unsent(self) -> None:
+        """Drop what has not left yet; nats-py would send it first thing when it is connected again."""
+        self._pending.clear()
+        self._pending_data_size = 0
+
     def _connect_command(self) -> bytes:
         if "tls" in self.options and not self._server_info.get("tls_required"):
             raise NatsError("the broker does not encrypt, and TLS is wanted")

@@ -12,7 +12,7 @@ from catenary_protocols.errors import TransportError
 from catenary_runtime import bus as bus_module
 from catenary_runtime.bus import Bus, redact
 from catenary_runtime.metrics import BUS_DROPPED, BUS_UNDECODABLE
-from catenary_runtime.testing import NatsServer, bus_to, free_tcp_port, temporary_nats
+from catenary_runtime.testing import NatsServer, Proxy, bus_to, free_tcp_port, temporary_nats
 from hypothesis import given
 from hypothesis import strategies as st
 from nats.aio.msg import Msg
@@ -58,6 +58,35 @@ async def test_messages_come_in_order_with_reply_and_headers(bus: Bus) -> None:
     assert inbox.data[:-1] == [str(n).encode() for n in range(500)]
     assert inbox.messages[-1].reply == "back"
     assert inbox.messages[-1].headers == {"traceparent": "00-1"}
+
+
+async def test_what_had_not_left_when_the_connection_ended_is_not_said_later(
+    nats_server: NatsServer, bus: Bus, subjects: Subjects
+) -> None:
+    inbox, proxy = Inbox(), Proxy(nats_server)
+    await bus.subscribe("a", inbox)
+    await flushed(bus)
+    await proxy.start()
+    speaker = Bus(proxy.url, subjects, "speaker", death_limit=1e9)
+    await speaker.connect()
+    back = asyncio.Event()
+    speaker.on_back = back.set
+    try:
+        proxy.block()
+        for _ in range(32):  # more than sockets hold
+            speaker.publish("a", b"old" * 300_000)
+            await asyncio.sleep(0)
+        port = proxy.port
+        await proxy.close()
+        await proxy.start(port)
+        async with asyncio.timeout(10):
+            await back.wait()
+        speaker.publish("a", b"new")
+        await inbox.until(1)
+        assert inbox.data == [b"new"]
+    finally:
+        await speaker.close()
+        await proxy.close()
 
 
 async def test_a_queue_group_shares_the_messages(bus: Bus) -> None:
