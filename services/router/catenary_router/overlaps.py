@@ -26,7 +26,7 @@ class Overlaps:
 
     @property
     def open(self) -> bool:
-        """Turns are placed by load alone."""
+        """Turns are placed without it."""
         return self._breaker.open
 
     def ask(self, place: PlaceTurn, answered: Answered, headers: Headers | None) -> None:

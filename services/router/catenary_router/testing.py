@@ -44,6 +44,7 @@ class Stage:
     Attributes:
         held: blocks by worker, as the index knows them.
         events: whether workers' KV events come at all.
+        index: whether the kv-indexer answers.
         answers: every answer by turn, the latest last.
     """
 
@@ -52,6 +53,7 @@ class Stage:
     ) -> None:
         self.now = START
         self.events = events
+        self.index = True
         self.weights = weights or Weights()
         made = POLICIES[policy](self.weights, random.Random(1))  # noqa: S311  # no secret
         self.desk = Desk(router="r0", policy=made, weights=self.weights, limits=limits or Limits(), now=START - 60)
@@ -139,7 +141,9 @@ class Stage:
         for entry in outcome.ask:
             self._collect(self.desk.overlap(entry.place.turn, self._overlap(entry.hashes), self.now))
 
-    def _overlap(self, hashes: Iterable[int]) -> Overlap:
+    def _overlap(self, hashes: Iterable[int]) -> Overlap | None:
+        if not self.index:
+            return None
         if not self.events:
             return Overlap()
         blocks = tuple(hashes)

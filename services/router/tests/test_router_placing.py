@@ -151,6 +151,19 @@ def test_a_session_returns_to_its_worker_though_no_event_ever_comes() -> None:
         assert stage.placed(f"t{turn}", prompt((1, 50 + turn)), session="s") == first
 
 
+def test_a_session_goes_home_while_the_index_is_silent_unless_that_would_take_longer() -> None:
+    stage = fleet("w0", "w1")
+    stage.held["w0"] = set(prompt((1, 200)))
+    assert stage.placed("t0", prompt((1, 200), (2, 30)), session="s") == "w0"
+    stage.runs("w0", "other")
+    stage.wait(60.0)
+    stage.index = False
+    assert stage.placed("t1", prompt((1, 200), (2, 30), (3, 30)), session="s") == "w0"
+    assert stage.placed("t2", prompt((4, 200)), session="new") == "w1"
+    stage.worker("w0", waiting_prefill=40_000)
+    assert stage.placed("t3", prompt((1, 200), (2, 30), (3, 60)), session="s") == "w1"
+
+
 def test_expected_blocks_are_forgotten_where_events_say_otherwise() -> None:
     stage = fleet("w0", "w1")
     stage.placed("t0", prompt((1, 50)))

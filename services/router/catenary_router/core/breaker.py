@@ -1,7 +1,7 @@
 """Whether to ask the kv-indexer at all.
 
-The rule: after three failures in a row nobody is kept waiting for it (turns are placed by load alone), and one question
-a second probes whether it is back.
+The rule: after three failures in a row nobody is kept waiting for it (turns are placed by load, and by where their
+sessions live), and one question a second probes whether it is back.
 """
 
 from dataclasses import dataclass

@@ -114,7 +114,7 @@ class Desk:
         return self.overlap(place.turn, None, now)
 
     def overlap(self, turn: TurnKey, overlap: Overlap | None, now: float) -> Outcome:
-        """What the kv-indexer said of an entry that was to be asked; None: nothing (in time)."""
+        """What the kv-indexer said of an entry; None: nothing in time, and we go by what its session left at home."""
         entry = self._entries.get(turn.turn_id)
         if entry is None or entry.place.turn != turn:
             return Outcome()
@@ -122,6 +122,9 @@ class Desk:
         if overlap is not None:
             entry.overlap = {one.worker: one.blocks for one in overlap.workers}
             entry.known = frozenset(overlap.known)
+        elif not entry.overlap:
+            kept = self._homes.kept(entry.place.session)
+            entry.overlap = {worker: tokens // entry.place.block_size for worker, tokens in kept.items()}
         if turn.turn_id in self.queue:
             return self.pump(now)
         if not len(self.queue):

@@ -36,6 +36,11 @@ class Homes:
         home = self._homes.get(session)
         return home.worker if home is not None else ""
 
+    def kept(self, session: str) -> dict[str, int]:
+        """Tokens of the session's last prompt on the worker it lives on: what it finds there, for all we know."""
+        home = self._homes.get(session)
+        return {home.worker: home.shared + home.tokens} if home is not None else {}
+
     def placed(self, session: str, worker: str, prompt_tokens: int, found_tokens: int, now: float) -> None:
         """A turn of the session was placed there, where it found so many tokens."""
         home = self._homes.get(session)
