@@ -22,7 +22,6 @@ from catenary_runtime.testing import nats_binary
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
-from nats.js.errors import Error as JetStreamError
 from nats.js.errors import NotFoundError
 
 from catenary_cli import doctor_prompt
@@ -159,7 +158,7 @@ async def _streams(nc: Client, mesh: Target) -> list[Finding]:
             missing += await _missing(js.stream_info(stream), stream)
         for stream, consumer in [] if subjects.tool_stream in missing else consumers:
             missing += await _missing(js.consumer_info(stream, consumer), consumer)
-    except (JetStreamError, NatsError, TimeoutError) as error:
+    except (NatsError, TimeoutError) as error:
         said = f"JetStream does not answer: {error}"
         return [Finding(check="streams", ok=False, found=said, cure="turn JetStream on in the broker's configuration")]
     found = f"not there: {', '.join(missing)}" if missing else f"{1 + len(buckets)}, and {len(consumers)} consumers"

@@ -15,7 +15,6 @@ from catenary_runtime.bus import connect_once, redact
 from catenary_runtime.provision import provision
 from catenary_runtime.tls import broker_tls
 from nats.errors import Error as NatsError
-from nats.js.errors import Error as JetStreamError
 
 from catenary_cli.broker import Broker, claim
 from catenary_cli.options import Options
@@ -155,7 +154,7 @@ async def _provision(url: str, options: Options) -> None:
                 field="nats",
             )
         await provision(nc.jetstream(), options.subjects, options.tools)
-    except (JetStreamError, NatsError, TimeoutError) as error:
+    except (NatsError, TimeoutError) as error:
         raise LaunchError(f"cannot make streams at {redact(url)} (is JetStream on?): {error}", field="nats") from error
     finally:
         await nc.close()

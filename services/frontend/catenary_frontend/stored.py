@@ -14,7 +14,6 @@ from catenary_protocols.errors import RequestError, TransportError
 from catenary_protocols.wire import Wire
 from catenary_runtime.bus import Bus
 from nats.errors import Error as NatsError
-from nats.js.errors import Error as JetStreamError
 from nats.js.errors import NotFoundError
 from nats.js.kv import KeyValue
 
@@ -22,7 +21,7 @@ log = structlog.get_logger()
 _GOOD_ID = re.compile(r"resp_[0-9a-z]{26}")
 _NOBODY = "_"
 _LEVEL = 3
-_BROKEN = (NatsError, JetStreamError, TimeoutError)
+_BROKEN = (NatsError, TimeoutError)
 
 
 class Record(Wire, frozen=True):

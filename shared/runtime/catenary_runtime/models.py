@@ -16,7 +16,7 @@ from catenary_protocols.bus.codec import Decoder, UndecodableError, encode
 from catenary_protocols.bus.messages import ModelCard, WorkerLoad
 from catenary_protocols.bus.subjects import token
 from catenary_protocols.errors import TransportError
-from nats.js.errors import Error as JetStreamError
+from nats.errors import Error as NatsError
 from nats.js.errors import NotFoundError
 
 from catenary_runtime.bus import Bus
@@ -62,7 +62,7 @@ async def publish_model(bus: Bus, card: ModelCard, directory: Path) -> None:
     try:
         store = await bus.js.object_store(bus.subjects.artifacts_bucket)
         bucket = await bus.js.key_value(bus.subjects.models_bucket)
-    except (JetStreamError, TimeoutError) as error:
+    except (NatsError, TimeoutError) as error:
         raise TransportError(f"no buckets for models (was `catenary provision` run?): {error}") from error
     try:
         for name, digest in card.artifacts.items():
@@ -71,7 +71,7 @@ async def publish_model(bus: Bus, card: ModelCard, directory: Path) -> None:
             except NotFoundError:
                 await store.put(digest, (directory / name).read_bytes())
         await bucket.put(_key(card.model, card.card), encode(card))
-    except (JetStreamError, TimeoutError) as error:
+    except (NatsError, TimeoutError) as error:
         raise TransportError(f"cannot publish model {card.model}: {error or type(error).__name__}") from error
 
 
@@ -80,7 +80,7 @@ async def get_card(bus: Bus, model: str, card: str) -> ModelCard:
     try:
         bucket = await bus.js.key_value(bus.subjects.models_bucket)
         entry = await bucket.get(_key(model, card))
-    except (NotFoundError, JetStreamError, TimeoutError) as error:
+    except (NatsError, TimeoutError) as error:
         raise TransportError(f"no card {card} of model {model}: {error or type(error).__name__}") from error
     return _decode(entry.value or b"")
 
@@ -91,7 +91,7 @@ async def fetch_model(bus: Bus, card: ModelCard, cache: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     try:
         store = await bus.js.object_store(bus.subjects.artifacts_bucket)
-    except (JetStreamError, TimeoutError) as error:
+    except (NatsError, TimeoutError) as error:
         raise TransportError(f"no store of model files: {error or type(error).__name__}") from error
     for name, digest in card.artifacts.items():
         path = directory / name
@@ -101,7 +101,7 @@ async def fetch_model(bus: Bus, card: ModelCard, cache: Path) -> Path:
             continue
         try:
             data = (await store.get(digest)).data or b""
-        except (NotFoundError, JetStreamError, TimeoutError) as error:
+        except (NatsError, TimeoutError) as error:
             raise TransportError(f"{name} of model {card.model} is not in the store: {error}") from error
         path.parent.mkdir(exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}.part")

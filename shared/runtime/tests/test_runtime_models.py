@@ -9,7 +9,7 @@ from catenary_protocols.errors import TransportError
 from catenary_runtime.bus import Bus
 from catenary_runtime.models import Directory, card_hash, fetch_model, get_card, hash_files, publish_model
 from catenary_runtime.presence import Peer, Presence
-from catenary_runtime.testing import NatsServer, provisioned
+from catenary_runtime.testing import NatsServer, bus_to, provisioned
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,6 +86,24 @@ async def test_without_provisioning_it_is_said(bus: Bus, directory: Path, tmp_pa
         await get_card(bus, MODEL, card.card)
     with pytest.raises(TransportError, match="no store"):
         await fetch_model(bus, card, tmp_path / "cache")
+
+
+async def test_a_broker_that_is_away_is_said_too(directory: Path, tmp_path: Path) -> None:
+    broker = NatsServer(tmp_path / "nats")
+    broker.start()
+    async with bus_to(broker, "test") as bus:
+        await provisioned(broker.url, bus.subjects)
+        card = card_of(directory)
+        lost = asyncio.Event()
+        bus.on_lost = lost.set
+        broker.kill()
+        await lost.wait()
+        with pytest.raises(TransportError, match="no buckets"):
+            await publish_model(bus, card, directory)
+        with pytest.raises(TransportError, match="no card"):
+            await get_card(bus, MODEL, card.card)
+        with pytest.raises(TransportError, match="no store"):
+            await fetch_model(bus, card, tmp_path / "cache")
 
 
 names = st.text("abc.", min_size=1, max_size=6)
