@@ -10,6 +10,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from catenary_frontend.edge import request_id_of
+
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 _INTERNAL = ErrorInfo(code="internal", message="something failed here; the log of this service says what")
 _LEFT = ErrorInfo(code="cancelled", message="the client left before its request was complete")
@@ -39,7 +41,7 @@ def error_for(path: str, headers: Container[str]) -> Callable[[ErrorInfo, str], 
 def answer(request: Request, error: ErrorInfo, more: Mapping[str, str] | None = None) -> Response:
     """The answer to a request that no turn came of. `more`: further headers."""
     write = error_for(request.url.path, request.headers)
-    body = write(error, str(request.scope.get("catenary.request_id", "")))
+    body = write(error, request_id_of(request.scope))
     headers = {**(more or {}), **{name.decode(): value.decode() for name, value in headers_for(error)}}
     if error.code == "rate_limit_exceeded":
         headers |= (_told_anthropic if write is anthropic_error else _told_openai)(error)

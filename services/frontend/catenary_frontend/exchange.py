@@ -28,8 +28,9 @@ _STREAM_HEADERS: Headers = [
     (b"x-accel-buffering", b"no"),
 ]
 EXPLAIN_HEADER = b"x-catenary-explain"
-DIVERGED_HEADER = b"x-catenary-diverged"
 """Of a request: tell why the turn runs where it does. Of the answer: the router's decision, as JSON."""
+DIVERGED_HEADER = b"x-catenary-diverged"
+"""Of the answer to such a request: where and why its prompt left its session's last one, as JSON."""
 PASSED_OVER_HEADER = b"x-catenary-passed-over"
 """Of an answer: paths of what in its request nobody here knows, the first of them."""
 _MOST_NAMED = 10

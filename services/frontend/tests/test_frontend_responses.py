@@ -147,6 +147,15 @@ async def test_what_is_no_response_is_not_found(stand: Stand, id_: str) -> None:
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
 
 
+@pytest.mark.parametrize("number", ["", "x", "-2", "1e3", "\u0661", "9" * 5000])
+@pytest.mark.parametrize(("path", "name"), [("", "starting_after"), ("/input_items", "limit")])
+async def test_what_is_no_number_is_named(stand: Stand, path: str, name: str, number: str) -> None:
+    query = {"stream": "true", name: number}
+    answer = await stand.http.get(f"/v1/responses/resp_{'0' * 26}{path}", params=query)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == name
+
+
 async def test_a_context_overflow_is_told_in_the_stream(stand: Stand, tokenizer: ScriptedTokenizer) -> None:
     tokenizer.refuse = Refused(error=ErrorInfo(code="context_length_exceeded", message="too long"))
     streamed = await stand.http.post("/v1/responses", json={**ASK, "stream": True})

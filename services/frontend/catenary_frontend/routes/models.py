@@ -1,15 +1,12 @@
 """`GET /v1/models` and `GET /v1/models/{id}`, in the shape that the caller's API has."""
 
-from collections.abc import Awaitable, Callable
-
 from catenary_protocols.apis.models import anthropic_model, anthropic_models, openai_model, openai_models
 from catenary_protocols.errors import RequestError
 from starlette.requests import Request
 from starlette.responses import Response
 
 from catenary_frontend.edge import Edge
-
-Endpoint = Callable[[Request], Awaitable[Response]]
+from catenary_frontend.routes.turns import Endpoint
 
 
 def list_endpoint(edge: Edge) -> Endpoint:

@@ -1,5 +1,6 @@
 """Responses: made, kept, told again. Any frontend answers for a response that is kept."""
 
+import re
 import time
 
 from catenary_protocols.apis.api import Api
@@ -42,6 +43,8 @@ from catenary_frontend.routes.turns import Endpoint, TurnResponse, check, turn_e
 _ONE = PATH + "/{response_id}"
 _LONGEST_PAGE = 100
 """Items."""
+_LAST_EVENT = 10**9
+_NUMBER = re.compile(r"-?[0-9]{1,10}")
 
 
 class Kept:
@@ -105,7 +108,7 @@ def _get(api: Api[ResponsesDraft], edge: Edge) -> Endpoint:
 
     async def stream(request: Request, caller: Caller, id_: str) -> Response:
         began = time.perf_counter()
-        after = _number(request.query_params.get("starting_after", "-1"))
+        after = _number(request, "starting_after", default=-1, least=-1, most=_LAST_EVENT)
         live = await _live(edge, caller.tenant, id_)
         if live is None:
             record = await edge.stored.get(caller.tenant, id_)
@@ -142,10 +145,12 @@ async def _live(edge: Edge, tenant: str, id_: str) -> tuple[TurnRequest, str] | 
     return found.request, found.tokenizer
 
 
-def _number(text: str) -> int:
-    if not text.removeprefix("-").isdecimal():
-        raise wrong("starting_after", "must be the number of an event")
-    return int(text)
+def _number(request: Request, name: str, *, default: int, least: int, most: int) -> int:
+    text = request.query_params.get(name, str(default))
+    number = int(text) if _NUMBER.fullmatch(text) else most + 1
+    if not least <= number <= most:
+        raise wrong(name, f"must be a number from {least} to {most}")
+    return number
 
 
 def _delete(edge: Edge) -> Endpoint:
@@ -162,14 +167,13 @@ def _input_items(edge: Edge) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         tenant = edge.keys.caller(request.headers).tenant
         query = request.query_params
-        order, limit = query.get("order", "desc"), query.get("limit", "20")
+        order = query.get("order", "desc")
         if order not in {"asc", "desc"}:
             raise wrong("order", "must be asc or desc")
-        if not limit.isdecimal() or not 1 <= int(limit) <= _LONGEST_PAGE:
-            raise wrong("limit", f"must be a number from 1 to {_LONGEST_PAGE}")
+        limit = _number(request, "limit", default=20, least=1, most=_LONGEST_PAGE)
         record = await edge.stored.get(tenant, request.path_params["response_id"])
         items = record.items if order == "asc" else record.items[::-1]
-        return _json(encode(page_of(items, query.get("after", ""), int(limit))))
+        return _json(encode(page_of(items, query.get("after", ""), limit)))
 
     return endpoint
 
