@@ -17,7 +17,7 @@ from catenary_runtime.bus import Bus
 from tests.cases import messages, responses
 from tests.cases.checks import check, unfold
 from tests.cases.variants import changed, said_by_user
-from tests.mesh.harness import PATIENCE_S, RunningMesh, Script, running_mesh
+from tests.mesh.harness import PATIENCE_S, PATIENT, RunningMesh, Script, running_mesh
 from tests.models.build import FAMILIES, build
 
 ROUTES = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
@@ -34,7 +34,8 @@ def _started() -> RunningMesh | AssertionError:
     config = folder / "catenary.toml"
     config.write_text("\n".join(_entry(name, path) for name, path in build(folder / "models").items()))
     try:
-        return stack.enter_context(running_mesh(folder, "--config", str(config), "--time-scale", "0", "--sim-script"))
+        flags = ("--config", str(config), "--time-scale", "0", "--sim-script")
+        return stack.enter_context(running_mesh(folder, *flags, environment=PATIENT))
     except AssertionError as error:
         return error
 

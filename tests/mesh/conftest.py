@@ -9,14 +9,15 @@ from catenary_runtime.bus import Bus
 from catenary_tokenizers import embedded_path
 
 from tests.mesh import ops
-from tests.mesh.harness import RunningMesh, Script, running_mesh
+from tests.mesh.harness import PATIENT, RunningMesh, Script, running_mesh
 from tests.mesh.otlp import Receiver, receiving
 
 
 @pytest.fixture(scope="session")
 def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMesh]:
     """No waiting in the engines."""
-    with running_mesh(tmp_path_factory.mktemp("mesh"), "--time-scale", "0", "--sim-script") as one:
+    flags = ("--time-scale", "0", "--sim-script")
+    with running_mesh(tmp_path_factory.mktemp("mesh"), *flags, environment=PATIENT) as one:
         yield one
 
 

@@ -22,6 +22,8 @@ from catenary_runtime.bus import Bus
 READY_S = 90.0
 STOP_S = 60.0
 PATIENCE_S = 20.0
+PATIENT = {"CATENARY_DEATH_LIMIT_S": "10", "CATENARY_ROUTER_OVERLAP_TIMEOUT_S": "5"}
+"""For tests of what is answered, not of how soon: where a busy machine stands still for a second, nobody has died."""
 MODEL = "catenary-sim"
 WEATHER = {
     "type": "function",
