@@ -33,15 +33,18 @@ def _started() -> RunningMesh | AssertionError:
     stack.callback(shutil.rmtree, folder)
     config = folder / "catenary.toml"
     config.write_text("\n".join(_entry(name, path) for name, path in build(folder / "models").items()))
-    try:
-        flags = ("--config", str(config), "--time-scale", "0", "--sim-script")
-        return stack.enter_context(running_mesh(folder, *flags, environment=PATIENT))
-    except AssertionError as error:
-        return error
+    flags = ("--config", str(config), "--time-scale", "0", "--sim-script")
+    for _ in range(2):
+        try:
+            return stack.enter_context(running_mesh(folder, *flags, environment=PATIENT))
+        except AssertionError as error:
+            why = error
+            print(f"UNSTEADY the mesh did not start: {why}", flush=True)
+    return why
 
 
 def the_mesh() -> RunningMesh:
-    """One worker for each case model, until the process ends; a mesh that does not start is tried once."""
+    """One worker for each case model, until the process ends; a mesh that does not start is tried twice in all."""
     mesh = _started()
     if isinstance(mesh, AssertionError):
         raise mesh
