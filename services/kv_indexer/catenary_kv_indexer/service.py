@@ -96,12 +96,12 @@ class KvIndexer(Service[KvIndexerSettings]):
             before.close()
 
         def replied(msg: Msg) -> None:
-            self._asks[link].close()
+            self._asks.pop(link).close()
             self._indexer.answered(question, _answer(msg.data), self._loop.time())
             self._pump(question.worker)
 
         def nobody() -> None:
-            self._asks[link].close()
+            self._asks.pop(link).close()
             self._indexer.answered(question, None, self._loop.time())
 
         subject = self.subjects.to("snapshot", worker=question.worker)
@@ -122,6 +122,7 @@ class KvIndexer(Service[KvIndexerSettings]):
             self._mute = mute
 
     async def _serve(self) -> None:
+        self._indexer.forget_unheard()
         group = self.subjects.queue_group(QUEUE_GROUP)
         await self.bus.subscribe(self.subjects.to("overlap"), self._on_query, queue=group)
         self._serving = True

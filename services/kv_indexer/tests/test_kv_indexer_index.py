@@ -7,10 +7,11 @@ from itertools import pairwise
 
 from catenary_kv_indexer.core.apart import Apart
 from catenary_kv_indexer.core.index import DEVICE, DISK, HOST, BlockIndex, Holder
-from catenary_kv_indexer.core.indexer import SILENT_S, Indexer
+from catenary_kv_indexer.core.indexer import FIRST_BEATS_S, SILENT_S, Indexer
 from catenary_protocols.bus.messages import KvEvents, KvRemoved, KvStored, OverlapQuery, WorkerLoad
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 PROMPT = [(at * 0x9E37_79B9_7F4A_7C15) & 0xFFFF_FFFF_FFFF_FFFF for at in range(1, 200)]
 
@@ -264,6 +265,23 @@ def test_an_engine_without_events_is_never_known() -> None:
     indexer.load(load, 1.0)
     assert indexer.overlap(OverlapQuery(model="m", block_size=4, hashes=b"")).known == ()
     assert indexer.warm(1.0)
+
+
+def test_a_worker_that_only_a_dump_tells_of_holds_up_nobody_and_is_forgotten() -> None:
+    before, indexer = Indexer(), Indexer()
+    before.events(message(1, KvStored(hashes=packed(PROMPT[:3]))))
+    before.events(replace(message(1, KvStored(hashes=packed(PROMPT[:5]))), worker="w1"))
+    indexer.restore(before.dump())
+    assert overlap(indexer, PROMPT[:9]) == {"w0": 3, "w1": 5}
+    indexer.load(WorkerLoad(worker="w0", incarnation=1, model="m", card="c", block_size=4, kv_last=(1,)), 0.2)
+    assert not indexer.warm(FIRST_BEATS_S)
+    assert indexer.warm(FIRST_BEATS_S + 0.1)
+    indexer.forget_unheard()
+    assert overlap(indexer, PROMPT[:9]) == {"w0": 3}
+    assert known(indexer)
+    while indexer.tidy(100):
+        pass
+    assert len(indexer.indexes["m", 4]) == 3
 
 
 def test_a_holder_is_small() -> None:

@@ -100,8 +100,13 @@ class FakeWorker:
 
 
 @asynccontextmanager
-async def serving(server: NatsServer, bus: Bus, data_dir: Path | None = None) -> AsyncIterator[KvIndexer]:
-    """A kv-indexer that answers, in this process; it has a name to be restarted under where it has a folder."""
+async def serving(
+    server: NatsServer, bus: Bus, data_dir: Path | None = None, beating: FakeWorker | None = None
+) -> AsyncIterator[KvIndexer]:
+    """A kv-indexer that answers, in this process; it has a name to be restarted under where it has a folder.
+
+    `beating`: beats whenever the indexer does.
+    """
     ready = asyncio.Event()
     settings = KvIndexerSettings(nats=server.url, namespace=bus.subjects.namespace)
     if data_dir is not None:
@@ -109,6 +114,8 @@ async def serving(server: NatsServer, bus: Bus, data_dir: Path | None = None) ->
     service = KvIndexer(settings)
 
     def on_beat(msg: Msg) -> None:
+        if beating is not None:
+            beating.beat()
         if _beat(msg.data).ready:
             ready.set()
 
@@ -178,7 +185,7 @@ async def test_a_restarted_indexer_goes_on_with_what_it_held(
         worker.store(1, 2, 3)
         assert await until_known(bus, worker, 1, 2, 3) == {"w0": 3}
     worker.asked.clear()
-    async with serving(nats_server, bus, tmp_path):
+    async with serving(nats_server, bus, tmp_path, worker):
         assert await until_known(bus, worker, 1, 2, 3) == {"w0": 3}
         assert not worker.asked, "its beats say that nothing came since"
 
@@ -190,7 +197,7 @@ async def test_what_came_while_an_indexer_was_away_is_asked_for(
         worker.store(1, 2)
         await until_known(bus, worker, 1, 2)
     worker.store(3)
-    async with serving(nats_server, bus, tmp_path):
+    async with serving(nats_server, bus, tmp_path, worker):
         assert await until_known(bus, worker, 1, 2, 3) == {"w0": 3}
 
 

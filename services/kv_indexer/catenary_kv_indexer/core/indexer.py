@@ -153,8 +153,14 @@ class Indexer:
         """Whether to begin to answer: every worker heard of is known, or has had its time."""
         waited = now - self.began
         return waited > COLD_S or (
-            waited > FIRST_BEATS_S and all(one.known or not one.truthful for one in self.workers.values())
+            waited > FIRST_BEATS_S
+            and all(one.known or not one.truthful or not one.ranks for one in self.workers.values())
         )
+
+    def forget_unheard(self) -> None:
+        """Every live worker has beaten by now: those that only a dump tells of are gone, and nobody will bury them."""
+        for worker in [one for one in self.workers.values() if not one.ranks]:
+            self._drop(worker)
 
     def overlap(self, query: OverlapQuery) -> Overlap:
         """Leading blocks per worker (its best rank), and who is known."""
