@@ -23,7 +23,7 @@ from catenary_protocols.turn_events import (
     TurnEvent,
     Usage,
 )
-from catenary_runtime.testing import NatsServer
+from catenary_runtime.testing import NatsServer, bus_to
 
 TIDE: Any = {"type": "function", "name": "tide", "parameters": {"type": "object", "properties": {}}, "strict": False}
 ASK: dict[str, Any] = {"model": "org/m", "input": "Tide at Ayr?", "tools": [TIDE]}
@@ -87,6 +87,23 @@ async def test_the_official_client_streams_what_it_gets_whole(stand: Stand, toke
 
 async def _say_next(tokenizer: ScriptedTokenizer) -> None:
     tokenizer.say((await tokenizer.request()).turn.turn_id, *TURN)
+
+
+async def test_a_stored_response_ends_with_the_time_its_bucket_keeps_values(
+    stand: Stand, tokenizer: ScriptedTokenizer
+) -> None:
+    id_ = (await asked(stand, tokenizer, ASK, *TURN))[0].json()["id"]
+    assert (await stand.http.get(f"/v1/responses/{id_}")).status_code == 200
+    js = stand.frontend.bus.js
+    bucket = (await js.stream_info(f"KV_{stand.subjects.responses_bucket}")).config
+    async with asyncio.timeout(10), bus_to(stand.server, "operator", stand.subjects) as bus:
+        await bus.js.update_stream(bucket.evolve(max_age=0.5, duplicate_window=0.5))
+        while (told := await stand.http.get(f"/v1/responses/{id_}")).status_code == 200:
+            pass
+    assert (told.status_code, told.json()["error"]["code"]) == (404, "not_found")
+    refused = await stand.http.post("/v1/responses", json={**ASK, "previous_response_id": id_})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (404, "previous_response_id")
+    assert (await js.stream_info(f"KV_{stand.subjects.responses_bucket}")).state.messages == 0
 
 
 async def test_a_stored_response_is_gone_on_from_with_its_thoughts(stand: Stand, tokenizer: ScriptedTokenizer) -> None:

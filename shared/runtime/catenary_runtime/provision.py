@@ -59,12 +59,14 @@ async def _stream(js: JetStreamContext, subjects: Subjects) -> str:
 
 async def _bucket(js: JetStreamContext, name: str, *, ttl_s: float, size: int) -> str:
     try:
-        await js.key_value(name)
+        config = (await js.stream_info(f"KV_{name}")).config
     except NotFoundError:
         await js.create_key_value(
             KeyValueConfig(bucket=name, ttl=ttl_s or None, max_bytes=size, storage=StorageType.FILE)
         )
         return f"made bucket {name}"
+    if (config.max_age or 0, config.max_bytes) != (ttl_s, size):
+        await js.update_stream(config.evolve(max_age=ttl_s, max_bytes=size))
     return f"kept bucket {name}"
 
 

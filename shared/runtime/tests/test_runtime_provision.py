@@ -16,6 +16,27 @@ async def test_everything_is_made_once_and_kept_after(bus: Bus) -> None:
     assert info.state.consumer_count == 1
 
 
+async def test_responses_are_kept_for_a_day_and_cards_for_ever(bus: Bus) -> None:
+    await provision(bus.js, bus.subjects)
+    assert await _kept_s(bus) == {bus.subjects.responses_bucket: 86_400, bus.subjects.models_bucket: 0}
+
+
+async def test_a_bucket_that_was_made_otherwise_gets_the_bounds_it_should_have(bus: Bus) -> None:
+    await bus.js.create_key_value(bucket=bus.subjects.responses_bucket, max_bytes=1 << 20)
+    await (await bus.js.key_value(bus.subjects.responses_bucket)).put("old", b"kept")
+    await provision(bus.js, bus.subjects)
+    assert (await _kept_s(bus))[bus.subjects.responses_bucket] == 86_400
+    info = await bus.js.stream_info(f"KV_{bus.subjects.responses_bucket}")
+    assert info.config.max_bytes == 512 << 20
+    assert (await (await bus.js.key_value(bus.subjects.responses_bucket)).get("old")).value == b"kept"
+
+
+async def _kept_s(bus: Bus) -> dict[str, float | None]:
+    """Seconds for which each bucket keeps a value."""
+    names = (bus.subjects.responses_bucket, bus.subjects.models_bucket)
+    return {name: (await (await bus.js.key_value(name)).status()).ttl for name in names}
+
+
 async def test_a_call_that_is_published_twice_is_stored_once_and_pulled_once(bus: Bus) -> None:
     await provision(bus.js, bus.subjects, ["get.weather"])
     subject = bus.subjects.to("tool_call", tool="get.weather", run_by="mesh")
