@@ -21,9 +21,10 @@ async def count_tokens(edge: Edge, model: str, conversation: Conversation, sessi
     return (await _count(edge, CountTokens(model=model, conversation=conversation), session)).tokens
 
 
-async def tokenize(edge: Edge, model: str, conversation: Conversation) -> bytes:
-    """The prompt's token ids (little-endian u32); raises `CatenaryError`."""
-    return (await _count(edge, CountTokens(model=model, conversation=conversation, ids=True), model)).ids
+async def tokenize(edge: Edge, model: str, conversation: Conversation, session: str, tenant: str) -> bytes:
+    """The token ids (little-endian u32) of a session's prompt; raises `CatenaryError`."""
+    message = CountTokens(model=model, conversation=conversation, ids=True, session=session, tenant=tenant)
+    return (await _count(edge, message, session)).ids
 
 
 async def detokenize(edge: Edge, model: str, ids: bytes) -> str:

@@ -46,6 +46,7 @@ class Frontends:
 
     def down(self, peer: Peer) -> None:
         """Its turns are wanted by nobody; resumable ones may yet be attached to."""
+        self._turns.outbox.links.forget(peer.instance)
         for turn in self._of(peer.instance):
             if turn.phase is Phase.ENDED:
                 continue
@@ -58,9 +59,7 @@ class Frontends:
         """It was cut off and goes on with the turns it names; the others died with it."""
         kept = {live.turn_id for live in new.beat.turns}
         for turn in self._of(new.instance):
-            if turn.turn_id in kept:
-                turn.frontend_incarnation = new.incarnation
-            elif turn.phase is not Phase.ENDED and not turn.request.resumable:
+            if turn.turn_id not in kept and turn.phase is not Phase.ENDED and not turn.request.resumable:
                 self._turns.cancel(turn, "frontend restarted", _lost(turn))
 
     def tick(self, now: float) -> None:

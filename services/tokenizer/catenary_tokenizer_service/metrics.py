@@ -41,3 +41,9 @@ REMEMBERED = Counter(
     ["model", "what"],
 )
 CARRIED = Counter("catenary_turn_memory_carried_total", "Remembered answers that moved between tokenizers", ["way"])
+THOUGHTS = Counter(
+    "catenary_thoughts_total",
+    "Answers whose clients left out what was thought before their calls: put back (restored), or why not",
+    ["model", "what"],
+)
+THOUGHTS_CARRIED = Counter("catenary_thoughts_carried_total", "Kept thoughts that moved between tokenizers", ["way"])

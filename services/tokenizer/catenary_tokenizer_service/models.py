@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,9 +17,11 @@ from catenary_runtime.models import fetch_model
 from catenary_tokenizers import ModelDirectoryError, ModelTokenizer, TurnMemory, load
 from catenary_tokenizers.stabilise import BILLING_HEADER, Stabiliser
 from catenary_tokenizers.template import Jinja2Engine
+from prometheus_client import Counter as Metric
 
+from catenary_tokenizer_service.core.thoughts import Thoughts
 from catenary_tokenizer_service.helpers import Helpers
-from catenary_tokenizer_service.metrics import REMEMBERED
+from catenary_tokenizer_service.metrics import REMEMBERED, THOUGHTS
 from catenary_tokenizer_service.settings import TokenizerSettings
 
 log = structlog.get_logger()
@@ -32,12 +35,16 @@ class ModelOptions:
     Attributes:
         memory_bytes: bound of a model's turn memory.
         forgetful: names of models without one.
+        thoughts_bytes: bound of what is kept of a model's thoughts.
+        thoughtless: names of models of whose thoughts nothing is.
         unshielded: names of models in whose prompts control tokens that callers spell are such.
-        stabiliser: takes out of system texts what changes without meaning.
+        stabiliser: takes out of system texts what changes without meaning, and moves back what clients move along.
     """
 
     memory_bytes: int = 0
     forgetful: frozenset[str] = frozenset()
+    thoughts_bytes: int = 0
+    thoughtless: frozenset[str] = frozenset()
     unshielded: frozenset[str] = frozenset()
     stabiliser: Stabiliser = field(default_factory=Stabiliser)
 
@@ -51,6 +58,7 @@ class ServedModel:
         call_marks: what begins a call, in its format or in another one that it may have been taught.
         thinking_markers: what opens and closes thinking, or None.
         memory: what it really generated, to be spliced into later prompts; None when switched off.
+        thoughts: what it thought before calls, to be put back where clients leave it out.
         helpers: processes for what would hold up the loop; without, it is done here.
     """
 
@@ -61,6 +69,7 @@ class ServedModel:
     call_marks: tuple[str, ...]
     thinking_markers: tuple[str, str] | None
     memory: TurnMemory | None
+    thoughts: Thoughts
     stabiliser: Stabiliser
     helpers: Helpers | None = None
 
@@ -78,7 +87,7 @@ class Models:
         self._cache = cache
         self._helpers = helpers
         self._options = options
-        self._counted: Counter[tuple[str, str]] = Counter()
+        self._counted: Counter[tuple[str, str, str]] = Counter()
         self._loaded: dict[str, ServedModel] = {}
         self._refused: dict[str, str] = {}
         self._wanted: asyncio.Queue[ModelCard] = asyncio.Queue()
@@ -105,12 +114,17 @@ class Models:
         return list(self._loaded.values())
 
     def observe(self) -> None:
-        """Bring the metrics of turn memories up to date."""
+        """Bring the metrics of what models remember up to date."""
         for model in self._loaded.values():
-            for what, count in model.memory.counts.items() if model.memory else ():
-                of = model.card.card, what
-                REMEMBERED.labels(model=model.card.model, what=what).inc(count - self._counted[of])
-                self._counted[of] = count
+            if model.memory is not None:
+                self._tell(REMEMBERED, "answers", model.card, model.memory.counts)
+            self._tell(THOUGHTS, "thoughts", model.card, model.thoughts.counts)
+
+    def _tell(self, metric: Metric, of: str, card: ModelCard, counts: Mapping[str, int]) -> None:
+        for what, count in counts.items():
+            counted = of, card.card, what
+            metric.labels(model=card.model, what=what).inc(count - self._counted[counted])
+            self._counted[counted] = count
 
     def names(self) -> list[str]:
         """Names of loaded models."""
@@ -143,16 +157,25 @@ class Models:
 
 def options_of(settings: TokenizerSettings) -> ModelOptions:
     """As set; raises `ConfigError` for a pattern that is no regular expression."""
-    try:
-        stabiliser = Stabiliser((BILLING_HEADER, *settings.volatile))
-    except re.error as error:
-        raise ConfigError(f"volatile: {error.pattern!r} is no regular expression: {error}", field="volatile") from error
+    _check_patterns("volatile", settings.volatile)
+    _check_patterns("moved_along", settings.moved_along)
+    stabiliser = Stabiliser((BILLING_HEADER, *settings.volatile), settings.moved_along)
     return ModelOptions(
         memory_bytes=settings.turn_memory_mb << 20,
         forgetful=frozenset(settings.turn_memory_off),
+        thoughts_bytes=settings.thoughts_mb << 20,
+        thoughtless=frozenset(settings.thoughts_off),
         unshielded=frozenset(settings.unshielded),
         stabiliser=stabiliser,
     )
+
+
+def _check_patterns(field: str, patterns: Iterable[str]) -> None:
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ConfigError(f"{field}: {pattern!r} is no regular expression: {error}", field=field) from error
 
 
 def open_model(
@@ -174,6 +197,7 @@ def open_model(
         call_marks=tuple({*style.open, *(mark for other in FORMATS.values() for mark in other.open)}),
         thinking_markers=(thinking.open[0], thinking.close[0]) if thinking.open else None,
         memory=TurnMemory(tokenizer.table, kept) if kept else None,
+        thoughts=Thoughts(0 if card.model in options.thoughtless else options.thoughts_bytes),
         stabiliser=options.stabiliser,
         helpers=helpers,
     )

@@ -44,7 +44,6 @@ class _Asked:
     message: PlaceTurn
     span: telemetry.Span
     router: str = ""
-    incarnation: int = 0
     ask: Ask | None = None
     heard_at: float = 0.0
     tried: tuple[str, ...] = ()
@@ -133,7 +132,7 @@ class Placer:
         if not router:
             self._give_up_late(asked, now)
             return
-        asked.router, asked.incarnation, asked.heard_at = router, live[router].incarnation, now
+        asked.router, asked.heard_at = router, now
         asked.tried = (*asked.tried, router) if len(asked.tried) < len(live) else (router,)
         asked.ask = self._bus.ask(
             self._bus.subjects.to("place", router=router),

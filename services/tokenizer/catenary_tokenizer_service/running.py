@@ -143,6 +143,10 @@ class Runner:
             elif verdict == "gap":
                 self._resend(turn, "offset")
 
+    def renewed(self) -> None:
+        """We were thought dead: workers may have forgotten how far their frames to us were."""
+        self._links = LinkReceiver()
+
     def worker_beat(self, peer: Peer) -> None:
         """Compare what a worker says of our turns with what we have."""
         beat = peer.beat
@@ -176,7 +180,6 @@ class Runner:
         kept = {(live.turn_id, live.attempt) for live in new.beat.turns}
         for turn in self._on(new.instance):
             if (turn.turn_id, turn.generated.attempt) in kept:
-                turn.worker_incarnation = new.incarnation
                 self._resend(turn, "renewed")
             else:
                 self._events.on_lost(turn, "restarted")
@@ -218,7 +221,6 @@ class Runner:
         self._close(turn)
         if isinstance(answer, TurnAdmitted):
             turn.admitted = True
-            turn.worker_incarnation = answer.incarnation
         elif answer.error.code in MOVES_ON:
             self._events.on_lost(turn, answer.error.code)
         else:

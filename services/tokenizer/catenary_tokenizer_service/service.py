@@ -50,7 +50,7 @@ class TokenizerService(Service[TokenizerSettings]):
         self.turns.on_remembered = self.carrier.remembered
         self.directory.on_card = self.models.want
         self.health.checks["models"] = self._models_there
-        self.presence.on_renewed = lambda _: self.turns.outbox.links.restart()
+        self.presence.on_renewed = self._renewed
         self.presence.listen(
             Listener(
                 on_beat=self._on_beat,
@@ -108,6 +108,10 @@ class TokenizerService(Service[TokenizerSettings]):
                 self.models.observe()
         finally:  # however the service ends: nobody waits for a helper that nobody will read from
             self.helpers.close()
+
+    def _renewed(self, _: int) -> None:
+        self.turns.outbox.links.restart()
+        self.turns.runner.renewed()
 
     def _on_beat(self, peer: Peer) -> None:
         if peer.service == "worker":

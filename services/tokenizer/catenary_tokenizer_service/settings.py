@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from catenary_runtime.config import Settings, option
 
+RUN_CONTEXT = r"<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>"
+"""How a client begins what it tells of the run: a user message that is always the last, also after a tool's result."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerSettings(Settings):
@@ -17,11 +20,20 @@ class TokenizerSettings(Settings):
     resumable_s: float = option(30.0, "Seconds a resumable turn's log is kept after its end.")
     turn_memory_mb: int = option(64, "Bound of generated ids kept for each model, to go into later prompts; 0: off.")
     turn_memory_off: tuple[str, ...] = option((), "Models, by name, whose generated ids are not kept.")
+    thoughts_mb: int = option(
+        32, "Bound of thoughts kept for each model, to go back into prompts whose clients leave them out; 0: off."
+    )
+    thoughts_off: tuple[str, ...] = option((), "Models, by name, whose thoughts are not kept and not put back.")
     unshielded: tuple[str, ...] = option(
         (), "Models, by name, in whose prompts a control token that a caller spells is one, as with Hugging Face."
     )
     volatile: tuple[str, ...] = option(
         (), "Regular expressions of what changes in system texts without meaning, and is taken out of them."
+    )
+    moved_along: tuple[str, ...] = option(
+        (RUN_CONTEXT,),
+        "Regular expressions of what a user message begins with that a client moves behind all others each turn: it "
+        "is rendered behind the user message before it. Empty: none is.",
     )
     prompt_watch_mb: int = option(64, "Bound of last prompts kept to tell where a session's next one leaves them.")
     log_content: bool = option(False, "Write what a model said into the log when it could not be read as it was meant.")

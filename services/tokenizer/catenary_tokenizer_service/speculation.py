@@ -27,7 +27,7 @@ from catenary_runtime.presence import Presence
 
 from catenary_tokenizer_service.core.echo import Echo, echoes_reasoning
 from catenary_tokenizer_service.core.generated import TOKEN_BYTES
-from catenary_tokenizer_service.ingress.prompts import Prompt
+from catenary_tokenizer_service.ingress.prompts import Prompt, whole
 from catenary_tokenizer_service.ingress.prompts import encode as encode_prompt
 from catenary_tokenizer_service.metrics import SPECULATED, SPECULATED_TOKENS
 from catenary_tokenizer_service.models import Models, ServedModel
@@ -233,11 +233,11 @@ async def _certain(watched: _Watched, end: _End, model: ServedModel) -> bytes:
     """Ids of the next prompt as far as they are certain; raises `CatenaryError`."""
     request = watched.turn.request
     conversation = request.conversation
-    answer = end.echo.message(reasoning=echoes_reasoning(conversation, request.api))
+    answer = end.echo.message(request.api, reasoning=echoes_reasoning(conversation, request.api))
 
     async def prompt_with(*more: Message) -> bytes:
         following = msgspec.structs.replace(conversation, messages=(*conversation.messages, answer, *more))
-        return (await encode_prompt(model, following, end.prompt.scope)).ids
+        return (await encode_prompt(model, whole(model, following, request), end.prompt.scope)).ids
 
     if end.echo.calls:
         return await prompt_with(*(_answer(call.id, watched.results[call.key], request) for call in end.echo.calls))

@@ -49,7 +49,6 @@ class Turn:
     request: TurnRequest
     trace: dict[str, str]
     frontend: str
-    frontend_incarnation: int
     policy: CallPolicy
     generated: Generated
     retention: Retention
@@ -59,7 +58,6 @@ class Turn:
     prompt: Prompt | None = None
     stream: AnswerStream | None = None
     worker: str = ""
-    worker_incarnation: int = 0
     placement: Placement | None = None
     handoff: bytes = b""
     not_on: tuple[str, ...] = ()
@@ -114,7 +112,7 @@ class Turn:
         """Its prompt is computed: the decode half is the next attempt."""
         self.generated.attempt += 1
         self.handoff = handoff
-        self.worker, self.worker_incarnation = placement.decode, placement.decode_incarnation
+        self.worker = placement.decode
         self.admitted = False
         self.watch = Watch()
 

@@ -82,7 +82,6 @@ class Turns:
             request=request,
             trace=trace,
             frontend=request.frontend,
-            frontend_incarnation=request.frontend_incarnation,
             policy=policy_for(
                 (tool.name for tool in conversation.tools),
                 request.run_tools,
@@ -115,7 +114,6 @@ class Turns:
     def _placed(self, turn: Turn, placement: Placement) -> None:
         turn.placement = placement
         turn.worker = placement.worker
-        turn.worker_incarnation = placement.worker_incarnation
         self.keeping.placed(turn)
         if events := self._accepted(turn):
             self.outbox.add(turn, events)
@@ -238,13 +236,16 @@ class Turns:
             log.warning("answer.odd", turn_id=turn.turn_id, what=what, reason=reason, chars=len(raw), **said)
 
     def _remember(self, turn: Turn, stream: AnswerStream) -> None:
-        """Keep the ids of what was delivered, since a later prompt may hold it; not of what a stop string cut."""
-        model = self._models.get(turn.card)
-        if model is None or model.memory is None or turn.prompt is None or stream.stop:
+        """Keep what a later prompt may hold: the ids of what was delivered, if no stop string cut it, and thoughts."""
+        model, request = self._models.get(turn.card), turn.request
+        if model is None or turn.prompt is None:
             return
-        kept = bytes(turn.generated.ids[: stream.counted(turn.generated.count) * TOKEN_BYTES])
-        model.memory.remember(turn.prompt.scope, turn.prompt.ids, kept, session=turn.request.session)
-        self.on_remembered(model, turn.request.session)
+        if model.memory is not None and not stream.stop:
+            kept = bytes(turn.generated.ids[: stream.counted(turn.generated.count) * TOKEN_BYTES])
+            model.memory.remember(turn.prompt.scope, turn.prompt.ids, kept, session=request.session)
+        if request.api == "chat" and request.conversation.restore and stream.called:
+            model.thoughts.remember(request.tenant, request.session, turn.log.events)
+        self.on_remembered(model, request.session)
 
     def fail(self, turn: Turn, error: ErrorInfo) -> None:
         """End in an error; one that must not be retried once a call was published."""

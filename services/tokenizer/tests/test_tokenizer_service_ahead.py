@@ -188,7 +188,8 @@ async def test_what_the_next_turn_asks_is_computed_up_to_the_results(
     thought = "".join(e.text for e in peers.events[one.turn.turn_id] if isinstance(e, ReasoningDelta))
     said = "".join(e.text for e in peers.events[one.turn.turn_id] if isinstance(e, TextDelta))
     back = (TextPart(text=said), CallPart(id=call.id, name=call.name, arguments=call.arguments))
-    answer = AssistantMessage(parts=(ReasoningPart(text=thought), *back) if api == "messages" else back)
+    thoughts = (ReasoningPart(text=thought),) if api == "messages" else ()
+    answer = AssistantMessage(parts=(*thoughts, *back), left_out=api == "chat")
     failed = error is not None and api == "messages"
     result = ToolMessage(call_id=call.id, parts=(TextPart(text=RESULT),), name=call.name, is_error=failed)
     again = request("b", says("What is the weather in Bergen?"), answer, result, salt="mine")

@@ -102,8 +102,8 @@ def test_an_echo_is_what_was_delivered_in_order() -> None:
     echo = Echo(events)
     call = CallPart(id="c0", name="ls", arguments='{"p": "."}')
     visible = (TextPart(text="a"), call, TextPart(text="bc"))
-    assert echo.message(reasoning=True) == AssistantMessage(parts=(ReasoningPart(text="let me"), *visible))
-    assert echo.message(reasoning=False) == AssistantMessage(parts=visible)
+    assert echo.message("messages", reasoning=True) == AssistantMessage(parts=(ReasoningPart(text="let me"), *visible))
+    assert echo.message("messages", reasoning=False) == AssistantMessage(parts=visible)
     assert (echo.calls, echo.reasons, echo.whole) == ([CALL], True, True)
 
 

@@ -12,8 +12,9 @@ from catenary_protocols.errors import RequestError
 from catenary_protocols.ids import TurnKey
 from catenary_protocols.turn_events import ArgumentsDelta, CallBegun, CallComplete, ReasoningDelta, TextDelta, TurnEvent
 from catenary_tokenizer_service.core.calls import policy_for, unmet
+from catenary_tokenizer_service.core.generated import TOKEN_BYTES
 from catenary_tokenizer_service.core.guide import guide_of
-from catenary_tokenizer_service.egress.stream import TOKEN_BYTES, AnswerStream
+from catenary_tokenizer_service.egress.stream import AnswerStream
 from catenary_tokenizer_service.ingress.prompts import check_context, prepare, thinking_of
 from catenary_tokenizer_service.models import ServedModel, open_model
 from catenary_tokenizers import embedded_path

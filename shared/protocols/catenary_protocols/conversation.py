@@ -62,9 +62,15 @@ class UserMessage(Wire, frozen=True, tag="user"):
 
 
 class AssistantMessage(Wire, frozen=True, tag="assistant"):
-    """What the model said, in order."""
+    """What the model said, in order.
+
+    Attributes:
+        left_out: it came without a field for reasoning, through an API that has none of its own, and its calls' ids
+            tell of some.
+    """
 
     parts: tuple[ReasoningPart | TextPart | CallPart, ...]
+    left_out: bool = False
 
 
 class ToolMessage(Wire, frozen=True, tag="tool"):
@@ -110,6 +116,7 @@ class Conversation(Wire, frozen=True):
             says is not parsed.
         template: JSON text of an object of keyword arguments for the chat template ("" for none).
         thinking: None leaves it to the template's default.
+        restore: reasoning that a client left out is put back where it is known.
     """
 
     messages: tuple[Message, ...]
@@ -117,6 +124,7 @@ class Conversation(Wire, frozen=True):
     tool_choice: ToolChoice = ToolChoice()
     parallel_calls: bool = True
     thinking: bool | None = None
+    restore: bool = True
     template: str = ""
     text: str = ""
     ids: bytes = b""

@@ -1,7 +1,8 @@
 """Prompts that stay a prefix of the next one: what changes between turns without meaning is taken out before rendering.
 
 System texts lose volatile preambles; tools are written in one canonical form; fields that only a client's API knows
-never reach the template. What users and tools say is not touched.
+never reach the template; what a client moves behind all other messages each turn stands where it first stood. What
+users and tools say is not touched.
 """
 
 from __future__ import annotations
@@ -61,14 +62,17 @@ _SCHEMA_NOISE = frozenset({"$schema", "$id", "$comment", "cache_control"})
 
 
 class Stabiliser:
-    """Takes out what changes without meaning.
+    """Takes out what changes without meaning, and moves back what was moved along.
 
     Args:
         patterns: regular expressions; what they match in system texts is removed.
+        moved_along: regular expressions; a last user message that begins with one belongs to the user message before
+            it, and is put directly behind that: in a loop of calls each prompt is then the last one and more.
     """
 
-    def __init__(self, patterns: Iterable[str] = (BILLING_HEADER,)) -> None:
+    def __init__(self, patterns: Iterable[str] = (BILLING_HEADER,), moved_along: Iterable[str] = ()) -> None:
         self._patterns = [re.compile(pattern) for pattern in patterns]
+        self._moved_along = [re.compile(pattern) for pattern in moved_along]
 
     def text(self, text: str) -> str:
         """A system text without volatile passages."""
@@ -77,7 +81,7 @@ class Stabiliser:
         return text
 
     def messages(self, messages: Iterable[Mapping[str, object]]) -> list[Mapping[str, object]]:
-        """Messages with stable system texts; a system message of which nothing is left is dropped."""
+        """Messages with stable system texts and places; a system message of which nothing is left is dropped."""
         stable: list[Mapping[str, object]] = []
         for message in messages:
             if message["role"] != "system":
@@ -86,7 +90,25 @@ class Stabiliser:
             content = self._content(message.get("content"))
             if content:
                 stable.append({**message, "content": content})
-        return stable
+        return self._moved_back(stable)
+
+    def _moved_back(self, messages: list[Mapping[str, object]]) -> list[Mapping[str, object]]:
+        """The last message behind the user message that it belongs to; one that stays in its place is not the kind."""
+        if not messages or not self._is_moved_along(messages[-1]):
+            return messages
+        *others, last = messages
+        asked = next((at for at in reversed(range(len(others))) if others[at]["role"] == "user"), None)
+        if asked is None or self._is_moved_along(others[asked]):
+            return messages
+        return [*others[: asked + 1], last, *others[asked + 1 :]]
+
+    def _is_moved_along(self, message: Mapping[str, object]) -> bool:
+        if message["role"] != "user":
+            return False
+        content = message.get("content")
+        if isinstance(content, Sequence) and not isinstance(content, str):
+            content = content[0].get("text") if content else None
+        return isinstance(content, str) and any(pattern.match(content) for pattern in self._moved_along)
 
     def _content(self, content: object) -> object:
         if isinstance(content, str):

@@ -1,5 +1,6 @@
 """`POST /tokenize` and `POST /detokenize`."""
 
+from catenary_protocols.apis.session import session_of
 from catenary_protocols.apis.tokens import detokenize_answer, read_detokenize, read_tokenize, tokenize_answer
 from fastapi import FastAPI
 from starlette.requests import Request
@@ -24,9 +25,10 @@ def add_tokens(api: FastAPI, edge: Edge) -> None:
 def _tokenize(edge: Edge) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         caller = edge.keys.working(request.headers)
-        model, conversation = read_tokenize(await read_body(request, edge.settings.max_body_bytes))
-        card = find(model, edge, caller)
-        ids = await tokenize(edge, card.model, conversation)
+        draft = read_tokenize(await read_body(request, edge.settings.max_body_bytes))
+        card = find(draft.model, edge, caller)
+        session = session_of(draft, caller.tenant, request.headers)
+        ids = await tokenize(edge, card.model, draft.conversation, session, caller.tenant)
         return Response(tokenize_answer(ids, card.context), media_type="application/json")
 
     return endpoint

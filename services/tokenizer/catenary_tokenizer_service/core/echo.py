@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from catenary_protocols.conversation import AssistantMessage, CallPart, Conversation, ReasoningPart, TextPart
+from catenary_protocols.thoughts import tell_of_thoughts
 from catenary_protocols.turn_events import CallComplete, CallCut, Malformed, ReasoningDelta, TextDelta, TurnEvent
 
 Part = ReasoningPart | TextPart | CallPart
@@ -32,10 +33,12 @@ class Echo:
                 case Malformed() | CallCut():
                     self.whole = False
 
-    def message(self, *, reasoning: bool) -> AssistantMessage:
+    def message(self, api: str, *, reasoning: bool) -> AssistantMessage:
         """The message, with or without its reasoning."""
         parts = (part if isinstance(part, CallPart) else part[0](text="".join(part[1])) for part in self._parts)
-        return AssistantMessage(parts=tuple(part for part in parts if reasoning or not isinstance(part, ReasoningPart)))
+        kept = tuple(part for part in parts if reasoning or not isinstance(part, ReasoningPart))
+        calls = (part for part in kept if isinstance(part, CallPart))
+        return AssistantMessage(parts=kept, left_out=api == "chat" and not reasoning and tell_of_thoughts(calls))
 
     @property
     def reasons(self) -> bool:

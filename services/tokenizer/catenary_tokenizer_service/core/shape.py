@@ -24,7 +24,9 @@ from catenary_protocols.conversation import (
 )
 from catenary_tokenizers.stabilise import Stabiliser, canonical_tool
 
-_STABILISER = Stabiliser()
+from catenary_tokenizer_service.settings import RUN_CONTEXT
+
+_STABILISER = Stabiliser(moved_along=(RUN_CONTEXT,))
 _SHORT = 512  # characters of arguments that are parsed once: a session sends the same calls every turn
 _CUT = "the call was cut off by the limit of tokens and was not run"
 Said = ReasoningPart | TextPart | CallPart

@@ -48,6 +48,11 @@ class _Sent:
     tries: int = 1
     ask: Ask | None = None
 
+    def close(self) -> None:
+        """What is said to it is not wanted any more."""
+        if self.ask is not None:
+            self.ask.close()
+
 
 class CallPublisher:
     """Publishes calls until JetStream has them. `on_duplicate` ends a resubmitted turn."""
@@ -87,8 +92,7 @@ class CallPublisher:
         self._send(sent)
 
     def _send(self, sent: _Sent) -> None:
-        if sent.ask is not None:
-            sent.ask.close()
+        sent.close()
         headers = {"Nats-Msg-Id": f"call:{sent.call.key}", **sent.turn.trace}
         sent.ask = self._bus.ask(
             sent.subject,
@@ -102,8 +106,7 @@ class CallPublisher:
         ack = _ack(msg.data)
         if ack.error is not None:
             return
-        if sent.ask is not None:
-            sent.ask.close()
+        sent.close()
         self._unacked.pop(sent.call.key, None)
         if ack.duplicate and sent.tries == 1 and sent.turn.request.turn.attempt >= RESUBMIT_STEP:
             self._on_duplicate(sent.turn)
@@ -113,8 +116,7 @@ class CallPublisher:
         for key, sent in list(self._unacked.items()):
             if time.time() > sent.call.deadline:
                 log.error("toolcall.lost", key=key, tool=sent.call.tool)
-                if sent.ask is not None:
-                    sent.ask.close()
+                sent.close()
                 del self._unacked[key]
             elif now - sent.sent_at > ACK_S:
                 sent.sent_at = now
@@ -124,7 +126,8 @@ class CallPublisher:
     def cancel(self, turn: Turn, reason: str) -> None:
         """Tell executors that nobody waits for this turn's calls any more."""
         for key, tool in turn.open_calls.items():
-            self._unacked.pop(key, None)
+            if (sent := self._unacked.pop(key, None)) is not None:
+                sent.close()
             subject = self._bus.subjects.to("tool_cancel", tool=tool, key=key)
             self._bus.publish(
                 subject,

@@ -20,13 +20,13 @@ from catenary_protocols.turn_events import (
 from catenary_tokenizers import unpack
 
 from catenary_tokenizer_service.core.calls import CallPolicy, unfit
+from catenary_tokenizer_service.core.generated import TOKEN_BYTES
 from catenary_tokenizer_service.core.guide import Thinking
 from catenary_tokenizer_service.egress.mapping import Mapping
 from catenary_tokenizer_service.egress.stop import StopMatcher
 from catenary_tokenizer_service.egress.visible import VisibleTokens
 from catenary_tokenizer_service.models import ServedModel
 
-TOKEN_BYTES = 4
 EngineFinish = Literal["stop", "length", "cancelled", "error"]
 
 

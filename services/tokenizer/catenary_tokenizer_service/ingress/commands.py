@@ -24,14 +24,15 @@ from catenary_runtime.bus import Bus
 from catenary_runtime.presence import Presence
 from nats.aio.msg import Msg
 
+from catenary_tokenizer_service.core.generated import TOKEN_BYTES
 from catenary_tokenizer_service.ingress.prompts import encode as encode_prompt
+from catenary_tokenizer_service.ingress.prompts import whole
 from catenary_tokenizer_service.serving import Serving
 from catenary_tokenizer_service.turns import Turns
 
 log = structlog.get_logger()
 Command = TurnRequest | CancelTurn | Attach | CountTokens | Detokenize
 _command: Decoder[Command] = Decoder(Command)  # type: ignore[arg-type]
-TOKEN_BYTES = 4
 TRACE_HEADERS = ("traceparent", "tracestate")
 
 
@@ -111,14 +112,14 @@ class Commands:
             self._answer(msg, Attached(turn=turn.key, tokenizer=here, last=turn.log.last, request=turn.request))
             return
         turn.frontend = command.frontend
-        turn.frontend_incarnation = command.frontend_incarnation
         turn.orphaned_at = 0.0
         self._answer(msg, Attached(turn=turn.key, tokenizer=self._presence.instance, last=turn.log.last))
         self._turns.outbox.again(turn, command.after)
 
     async def _count(self, msg: Msg, command: CountTokens) -> None:
         try:
-            ids = (await encode_prompt(await self._serving.model(command.model), command.conversation)).ids
+            model = await self._serving.model(command.model)
+            ids = (await encode_prompt(model, whole(model, command.conversation, command))).ids
         except CatenaryError as error:
             self._answer(msg, Refused(error=error.info))
         else:

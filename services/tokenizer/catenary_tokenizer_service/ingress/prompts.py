@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from catenary_protocols.bus.messages import TurnRequest
+from catenary_protocols.bus.messages import CountTokens, TurnRequest
 from catenary_protocols.conversation import Conversation
 from catenary_protocols.errors import RequestError
 from catenary_tokenizers import (
@@ -96,7 +96,7 @@ class Encoded:
 async def prepare(model: ServedModel, request: TurnRequest, last: SeenPrompt | None = None) -> Prompt:
     """The prompt of a request; `last` is its session's last one, if known. Raises `RequestError`."""
     began = time.time()
-    conversation, wanted = request.conversation, request.sampling.max_tokens
+    conversation, wanted = whole(model, request.conversation, request), request.sampling.max_tokens
     if request.sampling.logprobs is not None and not model.card.logprobs:
         raise RequestError("this model's engine tells no log probabilities", code="unsupported", field="logprobs")
     scope = scope_of(
@@ -131,6 +131,11 @@ async def prepare(model: ServedModel, request: TurnRequest, last: SeenPrompt | N
         rendered=one.rendered_at,
         encoded=encoded,
     )
+
+
+def whole(model: ServedModel, conversation: Conversation, of: TurnRequest | CountTokens) -> Conversation:
+    """A conversation of the session that `of` is in, with the thoughts that its client left out."""
+    return model.thoughts.restored(conversation, of.tenant, of.session)
 
 
 async def encode(model: ServedModel, conversation: Conversation, scope: bytes = b"") -> Encoded:

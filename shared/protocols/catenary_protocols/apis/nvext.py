@@ -48,6 +48,7 @@ class NvExt(Wire, frozen=True):
         routing: which workers may run the turn.
         session_final: nobody comes back to this session: its KV blocks may go first.
         tool_dispatch: side events `tool_call_dispatch` and `tool_result` on the stream.
+        restore_reasoning: false: thoughts that Chat Completions' messages leave out stay out of the prompt.
     """
 
     agent_hints: AgentHints | None = None
@@ -55,6 +56,7 @@ class NvExt(Wire, frozen=True):
     routing: Routing | None = None
     session_final: bool | None = None
     tool_dispatch: bool | None = None
+    restore_reasoning: bool | None = None
 
     @property
     def hints(self) -> Hints:

@@ -2,11 +2,12 @@
 
 import msgspec
 
+from catenary_protocols.apis.api import Draft
 from catenary_protocols.apis.chat import CHAT
 from catenary_protocols.apis.completions.read import packed, prompt_of, unpacked
 from catenary_protocols.apis.reading import lacking, read
 from catenary_protocols.apis.sampling import TokenId
-from catenary_protocols.conversation import Conversation
+from catenary_protocols.conversation import Sampling
 from catenary_protocols.wire import Wire
 
 
@@ -44,15 +45,14 @@ _detokenize = msgspec.json.Decoder(DetokenizeRequest)
 _encode = msgspec.json.Encoder().encode
 
 
-def read_tokenize(body: bytes) -> tuple[str, Conversation]:
-    """Model and prompt; raises `RequestError`."""
+def read_tokenize(body: bytes) -> Draft:
+    """The draft of a request whose prompt is wanted; raises `RequestError`."""
     request = read(_tokenize, body)
     if request.messages is not None:
-        draft = CHAT.read(body)
-        return draft.model, draft.conversation
+        return CHAT.read(body)
     if request.prompt is None:
         raise lacking("prompt")
-    return request.model, prompt_of(request.prompt)
+    return Draft(model=request.model, conversation=prompt_of(request.prompt), sampling=Sampling())
 
 
 def read_detokenize(body: bytes) -> tuple[str, bytes]:

@@ -1,7 +1,6 @@
 """Messages in every shape that clients send → messages of a conversation."""
 
 from collections.abc import Sequence
-from itertools import pairwise, zip_longest
 
 from catenary_protocols.apis.chat.request import (
     AssistantChat,
@@ -16,18 +15,20 @@ from catenary_protocols.apis.chat.request import (
     UserChat,
 )
 from catenary_protocols.apis.reading import wrong
-from catenary_protocols.call_ids import bare, thought_before
+from catenary_protocols.call_ids import bare
 from catenary_protocols.conversation import (
     AssistantMessage,
     CallPart,
     ImagePart,
     Message,
-    ReasoningPart,
     SystemMessage,
     TextPart,
     ToolMessage,
     UserMessage,
 )
+from catenary_protocols.thoughts import in_place, interleaved, tell_of_thoughts
+
+_THINK = "<think>"
 
 
 def read_messages(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
@@ -77,30 +78,21 @@ def _parts(content: str | list[TextBlock | ImageBlock], path: str) -> tuple[Text
 
 
 def _assistant(message: AssistantChat) -> AssistantMessage:
-    said = [block.refusal if isinstance(block, RefusalBlock) else block.text for block in _said(message)]
+    texts = [block.refusal if isinstance(block, RefusalBlock) else block.text for block in _said(message)]
+    said = [TextPart(text=text) for text in texts if text]
     calls = [_call(echo.id, echo.function) for echo in message.tool_calls or ()]
     if message.function_call:
         calls.append(_call("", message.function_call))
-    reasoning = message.reasoning_content or message.reasoning or ""
-    thoughts = _apart(reasoning, calls) if isinstance(reasoning, str) else reasoning
-    parts: list[ReasoningPart | TextPart | CallPart] = []
-    for n, (thought, call) in enumerate(zip_longest(thoughts, calls), 1):
-        parts += [ReasoningPart(text=thought)] if thought else []
-        parts += [TextPart(text=text) for text in said if text] if n == len(thoughts) else []
-        parts += [call] if call else []
-    return AssistantMessage(parts=tuple(parts))
+    given = message.reasoning_content or message.reasoning or ""
+    parts = in_place(given, said, calls) if isinstance(given, str) else interleaved(given, said, calls)
+    return AssistantMessage(parts=parts, left_out=_has_no_word_on_thoughts(message, texts) and tell_of_thoughts(calls))
 
 
-def _apart(reasoning: str, calls: Sequence[CallPart]) -> list[str]:
-    """What was thought before each call, and after the last one, where the ids of the calls tell."""
-    edges = [thought_before(call.id) for call in calls]
-    known = [edge for edge in edges if edge is not None]
-    if len(known) < len(edges) or known != sorted(known) or not known or known[-1] > len(reasoning):
-        return [reasoning]
-    thoughts = [reasoning[start:end] for start, end in pairwise([0, *known, len(reasoning)])]
-    while not thoughts[-1]:
-        thoughts.pop()
-    return thoughts or [reasoning]
+def _has_no_word_on_thoughts(message: AssistantChat, texts: Sequence[str]) -> bool:
+    """Neither a field, be it empty, nor thoughts written into the text."""
+    if message.reasoning_content is not None or message.reasoning is not None:
+        return False
+    return not "".join(texts).lstrip().startswith(_THINK)
 
 
 def _said(message: AssistantChat) -> Sequence[TextBlock | RefusalBlock]:

@@ -48,6 +48,7 @@ def read_chat(body: bytes) -> ChatDraft:
             tool_choice=_tool_choice(request, tools),
             parallel_calls=request.parallel_tool_calls is not False and not request.functions,
             thinking=_thinking(request),
+            restore=nvext.restore_reasoning is not False,
             template=_template(request),
         ),
         sampling=sampling_of(request, request.max_completion_tokens or request.max_tokens, _logprobs(request)),

@@ -74,8 +74,9 @@ class AssistantChat(Wire, frozen=True, tag_field="role", tag="assistant"):
     """What the model said: reasoning, then text, then calls. `reasoning` is another name of `reasoning_content`.
 
     Of a list of thoughts the nth stands before the nth call, and the text after the last one. One text is cut to such a
-    list where the calls have ids of ours, which tell how much of it was thought before each. `prefix`: the answer is to
-    go on from here.
+    list where the calls have ids of ours, which tell how much of it was thought before each. A message without either
+    field leaves to the mesh what was thought before such calls; "" says that nothing is to be there. `prefix`: the
+    answer is to go on from here.
     """
 
     content: str | list[TextBlock | RefusalBlock] | None = None

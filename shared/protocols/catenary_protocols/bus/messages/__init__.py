@@ -16,7 +16,7 @@ from catenary_protocols.bus.messages.kv import (
     SnapshotPage,
     SnapshotQuery,
 )
-from catenary_protocols.bus.messages.memory import CarryMemory, RememberedAnswer
+from catenary_protocols.bus.messages.memory import CarryMemory, RememberedAnswer, RememberedThoughts
 from catenary_protocols.bus.messages.placing import (
     CancelPlace,
     Candidate,
@@ -82,6 +82,7 @@ __all__ = [
     "Placement",
     "Refused",
     "RememberedAnswer",
+    "RememberedThoughts",
     "ResendTokens",
     "Retain",
     "Retention",

@@ -21,8 +21,25 @@ class RememberedAnswer(Wire, frozen=True):
     session: str
 
 
+class RememberedThoughts(Wire, frozen=True):
+    """What was thought in a turn that made calls.
+
+    Attributes:
+        key: digest of tenant, session and the ids of the calls.
+        session: whose turn it was.
+    """
+
+    key: bytes
+    text: str
+    session: str
+
+
 class CarryMemory(Message, frozen=True):
-    """Answers of a model (its `card`) whose sessions are yours now. Not confirmed: what is lost is encoded anew."""
+    """What is remembered of a model (its `card`) for sessions that are yours now.
+
+    Not confirmed: of answers, what is lost is encoded anew; thoughts that are lost stay out of prompts.
+    """
 
     card: str
     answers: tuple[RememberedAnswer, ...]
+    thoughts: tuple[RememberedThoughts, ...] = ()

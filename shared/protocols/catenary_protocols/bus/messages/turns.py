@@ -92,11 +92,18 @@ class Attached(Message, frozen=True):
 
 
 class CountTokens(Message, frozen=True):
-    """How long would this prompt be? Answered by `TokenCount` or `Refused`. `ids`: and of which tokens is it made?"""
+    """How long would this prompt be? Answered by `TokenCount` or `Refused`.
+
+    Attributes:
+        ids: and of which tokens is it made?
+        session, tenant: as in `TurnRequest`: what is remembered of a session goes into its prompts.
+    """
 
     model: str
     conversation: Conversation
     ids: bool = False
+    session: str = ""
+    tenant: str = ""
 
 
 class TokenCount(Message, frozen=True):
