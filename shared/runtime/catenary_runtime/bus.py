@@ -82,8 +82,8 @@ class Bus:
         """Loop time of our last beat that came back to us; set by `Presence`."""
         self.connected_at = 0.0
         self.lost_at = 0.0
-        self.same_broker = True
-        """Whether the connection that came back is to the broker that we lost, so that it has told others of it."""
+        self.told_of_us = True
+        """Whether others may have heard that we were gone: the broker that we lost lives, or may do so in a cluster."""
         self.on_lost: Callable[[], None] = lambda: None
         self.on_back: Callable[[], None] = lambda: None
         self._url = url
@@ -198,7 +198,7 @@ class Bus:
 
     async def _on_reconnected(self) -> None:
         self.connected_at = self._loop.time()
-        self.same_broker = self._nc.server_id == self._lost_broker
+        self.told_of_us = self._nc.server_id == self._lost_broker or self._nc.clustered
         log.info("bus.reconnected", away_s=round(self.connected_at - self.lost_at, 3))
         self.lost_at = 0.0
         self.on_back()

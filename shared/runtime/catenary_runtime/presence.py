@@ -7,8 +7,8 @@ and speaks again with its beat.
 
 Where the broker tells of connections that ended, a peer whose connection did has a shorter limit to be heard again:
 one that only lost its connection is back by then, one that was killed is not. It is judged when a beat of ours that was
-sent after that time has come back. Who comes back to the same broker later than that knows itself thought dead. Whoever
-takes a peer's name and disconnects makes nobody dead by it.
+sent after that time has come back. Who comes back later than that, to the same broker or another of its cluster, knows
+itself thought dead. Whoever takes a peer's name and disconnects makes nobody dead by it.
 """
 
 import asyncio
@@ -174,7 +174,7 @@ class Presence:
         away = max(now - self._own_heard_at, self._frozen)
         self._frozen = 0.0
         self._grace_until = now + self.death_limit
-        told = self._told and self.bus.same_broker
+        told = self._told and self.bus.told_of_us
         if away > (min(self.again - _MARGIN_S, self.death_limit) if told else self.death_limit):
             self._rejoin(away)
         else:

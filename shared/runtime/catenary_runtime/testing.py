@@ -68,7 +68,7 @@ class NatsServer:
         config.write_text(
             f'listen: "127.0.0.1:{self.port or -1}"\n'
             'http: "127.0.0.1:-1"\n'
-            f'server_name: "test"\n'
+            f'server_name: "{self.directory.name}"\n'
             f"max_payload: {self.max_payload}\n"
             f'jetstream {{ store_dir: "{self.directory}/js", max_file_store: 1TB }}\n'
             f'ports_file_dir: "{self.directory}"\n'

@@ -53,6 +53,11 @@ class CarefulClient(Client):
         """Names the running broker; one that was restarted has another. "" before the first connect."""
         return str(self._server_info.get("server_id", ""))
 
+    @property
+    def clustered(self) -> bool:
+        """Whether the broker is one of several."""
+        return bool(self._server_info.get("cluster"))
+
     def abandon(self) -> None:
         """Close the socket of a failed connect, which nats-py leaves open; its own `close` may wait for ever on it."""
         if self._transport is not None:

@@ -11,7 +11,7 @@ from catenary_protocols.bus.messages import Beat, WorkerLoad
 from catenary_protocols.bus.subjects import Subjects
 from catenary_runtime.bus import Bus
 from catenary_runtime.presence import Listener, Peer, Presence
-from catenary_runtime.testing import NatsServer, Proxy, bus_to, temporary_nats
+from catenary_runtime.testing import NatsServer, Proxy, bus_to, free_tcp_port, temporary_nats
 
 BEAT_S = 0.05
 LIMIT_S = 1.0
@@ -194,6 +194,45 @@ async def test_who_was_thought_dead_for_its_lost_connection_thinks_so_too(
     finally:
         await proxy.close()
         server.kill()
+
+
+async def test_who_comes_back_too_late_by_another_broker_of_the_cluster_thinks_so_too(
+    tmp_path: Path, subjects: Subjects
+) -> None:
+    routes = [f"127.0.0.1:{free_tcp_port()}" for _ in range(2)]
+    cluster = {"name": "c", "no_advertise": True, "routes": [f"nats-route://{one}" for one in routes]}
+    here, there = (
+        NatsServer(
+            tmp_path / name,
+            more={"accounts": accounts(subjects, {}, "pw"), "cluster": cluster | {"listen": route}},
+            password="pw",
+        )
+        for name, route in zip(("here", "there"), routes, strict=True)
+    )
+    ways = Proxy(here), Proxy(there)
+    try:
+        for server, way in zip((here, there), ways, strict=True):
+            await asyncio.to_thread(server.start)
+            await way.start()
+        by_here, by_there = ways
+        port = by_there.port
+        urls = ",".join(way.url for way in ways)
+        await by_there.close()
+        async with node(here.url, subjects, "a") as a, node(urls, subjects, "b") as b:
+            for one in (a, b):
+                one.presence.death_limit = one.bus.death_limit = 60.0
+            await a.until(lambda: "up b" in a.heard)
+            await b.until(lambda: b.presence._told)
+            await by_here.close()
+            await a.until(lambda: "down b" in a.heard)
+            await by_there.start(port)
+            await a.until(lambda: a.heard.count("up b") == 2)
+            assert "i was renewed True" in b.heard
+    finally:
+        for way in ways:
+            await way.close()
+        for server in (here, there):
+            server.kill()
 
 
 async def test_a_restarted_peer_is_down_then_up_or_renewed_for_who_asks(
