@@ -3,6 +3,7 @@
 import asyncio
 
 from catenary_protocols.bus.messages import Beat
+from catenary_runtime.links import LinkSender
 from catenary_runtime.presence import Listener, Peer, Presence
 
 from catenary_worker.core.turns import Turns, listed_at
@@ -12,9 +13,10 @@ from catenary_worker.runner import Runner
 class Owners:
     """Listens to presence; `check` is called with every beat of ours."""
 
-    def __init__(self, presence: Presence, turns: Turns, runner: Runner) -> None:
+    def __init__(self, presence: Presence, turns: Turns, links: LinkSender, runner: Runner) -> None:
         self._presence = presence
         self._turns = turns
+        self._links = links
         self._runner = runner
         self._loop = asyncio.get_running_loop()
         presence.listen(Listener(on_beat=self._on_beat, on_down=self._on_down, on_renewed=self._on_renewed))
@@ -36,6 +38,7 @@ class Owners:
     def _on_down(self, peer: Peer) -> None:
         if peer.service == "tokenizer":
             self._runner.dropped(self._turns.owner_gone(peer.instance, self._loop.time()), "owner_lost")
+            self._links.forget(peer.instance)
 
     def _on_renewed(self, _: Peer, new: Peer) -> None:
         if isinstance(new.beat, Beat) and new.service == "tokenizer":

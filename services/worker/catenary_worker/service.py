@@ -39,7 +39,7 @@ class WorkerService(Service[WorkerSettings]):
         self.links = LinkSender()
         self.runner = Runner(self.bus, self.presence, self.turns, self.links)
         self.load = Load(self.presence, self.turns, self.links, self.runner, settings)
-        self.owners = Owners(self.presence, self.turns, self.runner)
+        self.owners = Owners(self.presence, self.turns, self.links, self.runner)
         self.journal: KvJournal | None = None
         self.phase = {"model": "not loaded", "engine": "not started"}
 

@@ -79,7 +79,9 @@ async def test_the_turns_of_a_dead_tokenizer_are_cancelled(peer: TokenizerPeer, 
     key, lives = await started(peer), await started(other)
     await peer.hush()
     await other.until(lambda: key in other.ended and other.loads[W].running == 1)
-    assert [turn.turn_id for turn in other.loads[W].turns] == [lives.turn_id]
+    load = other.loads[W]
+    assert [turn.turn_id for turn in load.turns] == [lives.turn_id]
+    assert [tail.to for tail in load.tails] == [other.name]
 
 
 async def test_turns_of_a_tokenizer_that_was_never_heard_of_are_cancelled(
