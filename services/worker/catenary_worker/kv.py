@@ -12,6 +12,7 @@ from catenary_protocols.bus.messages import KvReplay, SnapshotQuery
 from catenary_runtime.bus import Bus
 from nats.aio.msg import Msg
 
+from catenary_worker import metrics
 from catenary_worker.engines.base import KvEvent
 from catenary_worker.kv_journal import KvJournal
 
@@ -46,6 +47,8 @@ class KvPublisher:
         waiting, self._waiting = self._waiting, []
         for message in self._journal.feed(waiting):
             self._bus.publish(self._subject, encode(message))
+        for reason, count in self._journal.refused().items():
+            metrics.KV_REFUSED.labels(reason).inc(count)
 
     def on_query(self, msg: Msg) -> None:
         """A kv-indexer asks for what it missed."""

@@ -6,7 +6,7 @@ pages cut from a picture that stands still. An incarnation that kept its cache (
 so that a receiver who knows nothing of it sees a gap and asks; one that begins empty begins with number 1.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
@@ -106,10 +106,13 @@ class KvJournal:
         """What each rank holds, folded: `WorkerLoad.kv_digest`."""
         return tuple(rank.mirror.digest for rank in self._ranks)
 
-    @property
-    def mirrors(self) -> tuple[Mirror, ...]:
-        """Of each rank."""
-        return tuple(rank.mirror for rank in self._ranks)
+    def refused(self) -> Counter[str]:
+        """Engine events that said nothing that could be placed, by reason, since this was last asked."""
+        refused: Counter[str] = Counter()
+        for rank in self._ranks:
+            refused += rank.mirror.refused
+            rank.mirror.refused.clear()
+        return refused
 
     def feed(self, events: Sequence[EngineEvent]) -> list[KvEvents]:
         """Messages to publish for the events of one step, for each rank that has something to say."""

@@ -3,6 +3,7 @@
 from prometheus_client import Counter, Gauge, Histogram
 
 KV_BLOCKS = Gauge("catenary_kv_blocks", "KV blocks", ["state"])
+KV_REFUSED = Counter("catenary_kv_events_refused_total", "KV events of the engine that nobody could place", ["reason"])
 TURNS = Gauge("catenary_worker_turns", "Turns at this worker: running, waiting, kept (ended, not confirmed)", ["state"])
 TOKENS = Counter("catenary_worker_tokens_total", "Tokens: prompt, cached (of the prompt), generated", ["kind"])
 STEP = Histogram(

@@ -74,7 +74,8 @@ def test_what_says_nothing_takes_no_number() -> None:
     assert book.feed([Removed((5,))]) == []
     assert book.feed([stored(99, 1)]) == []
     assert book.last == (0,)
-    assert book.mirrors[0].refused["parent_unknown"] == 1
+    assert book.refused() == {"parent_unknown": 1}
+    assert not book.refused(), "each is told of once"
 
 
 def test_a_replay_goes_on_where_it_was_asked_to() -> None:

@@ -15,6 +15,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from catenary_runtime import semconv
+
 __all__ = ["Span", "SpanKind", "extract", "fail", "headers_of", "record", "setup", "shutdown", "start"]
 
 Attributes = Mapping[str, str | int | float | bool]
@@ -72,7 +74,7 @@ def record(name: str, parent: Context | None, began: float, ended: float, attrib
 
 def fail(span: Span, code: str) -> None:
     """Mark a span as failed with one of our error codes."""
-    span.set_attribute("error.type", code)
+    span.set_attribute(semconv.ERROR_TYPE, code)
     span.set_status(Status(StatusCode.ERROR, code))
 
 
