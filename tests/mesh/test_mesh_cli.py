@@ -77,6 +77,14 @@ def test_top_tells_of_services_workers_and_what_they_generate(paced_mesh: Runnin
     assert any(one["step_ms"] > 0 for one in view["workers"])
 
 
+def test_top_counts_no_turn_that_has_ended(mesh: RunningMesh, said: Said) -> None:
+    request = {"model": MODEL, "input": "Hello"}
+    answer = httpx.post(f"{mesh.api}/v1/responses", json=request, timeout=PATIENCE_S)  # its client may come back
+    assert answer.status_code == 200
+    view = json.loads(said(mesh, "top", "--once", "-o", "json", "--interval-s", "0.6"))
+    assert (view["turns"], view["unplaced"]) == (0, 0)
+
+
 def test_top_is_a_table_for_people(mesh: RunningMesh, said: Said) -> None:
     lines = said(mesh, "top", "--once", "--interval-s", "0.5").splitlines()
     header = next(line for line in lines if line.startswith("worker"))

@@ -4,12 +4,15 @@ import argparse
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import msgspec
 from catenary_runtime.bus import redact
-from catenary_runtime.config import load
+from catenary_runtime.config import ConfigError, load
+from catenary_runtime.hub import is_hub_id
+from catenary_worker.engines.base import engine_for
 
-from catenary_cli.options import Flags, resolve
+from catenary_cli.options import Flags, Options, resolve
 from catenary_cli.sections import SECTIONS
 from catenary_cli.welcome import columns
 
@@ -37,6 +40,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     rows = list(_values(args.config, os.environ))
     options = resolve(Flags(config=args.config))
+    if args.what == "validate":
+        check(options)
     if args.what == "show" and args.output == "json":
         settings = {name: {"value": value, "origin": origin} for name, value, origin in rows}
         print(msgspec.json.format(msgspec.json.encode({"settings": settings, "models": options.models})).decode())
@@ -48,6 +53,16 @@ def run(args: argparse.Namespace) -> int:
         models = len(options.models)
         print(f"{len(rows)} settings and {models} model{'s' * (models != 1)} are fine")
     return 0
+
+
+def check(options: Options, environ: Mapping[str, str] = os.environ) -> None:
+    """What can be known before anything starts: every table, every model's engine and place. Raises `CatenaryError`."""
+    for _ in _values(options.flags.config, environ):
+        pass
+    for model in options.models:
+        engine_for(model.engine)
+        if model.path and not Path(model.path).exists() and not is_hub_id(model.path):
+            raise ConfigError(f"model {model.name!r}: nothing is at {model.path}", field="models.path")
 
 
 def _values(config: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:

@@ -13,7 +13,7 @@ DIM, CALL, PLAIN = "\033[2m", "\033[36m", "\033[0m"
 class Screen:
     """Prints what is new in a turn."""
 
-    colour: bool = field(default_factory=sys.stdout.isatty)
+    colour: bool = field(default_factory=lambda: sys.stdout.isatty())  # noqa: PLW0108  # asked now, not at the import
     _style: str = ""
 
     def show(self, turn: Turn, before: tuple[int, int]) -> None:

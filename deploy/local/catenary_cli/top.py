@@ -50,8 +50,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         services: live instances of each kind.
-        turns: that tokenizers hold.
-        unplaced: of these, those that no worker has: being prepared, or in a router's queue.
+        turns: that tokenizers own and that have not ended.
+        unplaced: of these, those that no worker has had: being prepared, or in a router's queue.
         ended: turns that ended, by outcome.
     """
 
@@ -116,13 +116,14 @@ class Watch:
         """All of it; then a new interval begins."""
         services = Counter(service for service, _ in self._beats)
         services["worker"] = len(self._loads)
-        turns = sum(len(beat.turns) for (service, _), beat in self._beats.items() if service == "tokenizer")
-        placed = sum(load.running + load.waiting for load in self._loads.values())
+        owned = [turn for (service, _), beat in self._beats.items() if service == "tokenizer" for turn in beat.turns]
+        # An ended turn stands in beats as long as its client may come back: without a worker, as one that waits does.
+        unplaced = sum(not (turn.at or turn.offset or turn.events > 1) for turn in owned)
         seen = View(
             at=time.time(),
             services=dict(sorted(services.items())),
-            turns=turns,
-            unplaced=max(0, turns - placed),
+            turns=unplaced + sum(bool(turn.at) for turn in owned),
+            unplaced=unplaced,
             tokens_per_s=round(self._tokens.total() / seconds, 1),
             ended=dict(self._ended),
             workers=[self._worker(load, seconds) for _, load in sorted(self._loads.items())],

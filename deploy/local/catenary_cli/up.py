@@ -5,6 +5,7 @@ import asyncio
 import signal
 import sys
 
+from catenary_cli.config import check
 from catenary_cli.follow import follow
 from catenary_cli.mesh import running
 from catenary_cli.options import Flags, resolve
@@ -50,7 +51,9 @@ def run(args: argparse.Namespace) -> int:
 
 async def _up(flags: Flags) -> int:
     asked, killed = asyncio.Event(), asyncio.Event()
-    async with running(resolve(flags), _say) as mesh:
+    options = resolve(flags)
+    check(options)
+    async with running(options, _say) as mesh:
 
         def interrupt() -> None:
             if asked.is_set():

@@ -215,8 +215,23 @@ def test_config_show_tells_origins_and_hides_secrets(
     assert json.loads(told)["settings"]["frontend.port"] == {"value": "9001", "origin": str(path)}
 
 
-def test_config_validate_names_the_wrong_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "catenary.toml"
-    path.write_text("[frontend]\nprot = 9001\n")
-    assert main(["config", "validate", "--config", str(path)]) == 2
-    assert "did you mean `port`" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[frontend]\nprot = 9001\n", "unknown key `prot` in [frontend]; did you mean `port`?"),
+        ("[frontend]\nport = 99999\n", "[frontend] port: 99999 is not from 0 to 65535"),
+        ("[router]\npolicyy = 'kv'\n", "unknown key `policyy` in [router]; did you mean `policy`?"),
+        ("frontend = 3\n", "`frontend` must be a table [frontend]"),
+        ("[[models]]\nengine = 'nosuch'\n", "unknown engine 'nosuch'; installed: "),
+        ("[[models]]\nname = 'm'\npath = '/no/such'\n", "model 'm': nothing is at /no/such"),
+    ],
+)
+def test_what_is_wrong_in_the_file_is_told_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str, says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("catenary.toml").write_text(text)
+    for command in (["config", "validate"], ["up", "--port", "0", "--data-dir", "mesh"]):
+        assert main(command) == 2
+        assert says in capsys.readouterr().err
+    assert not Path("mesh").exists()

@@ -7,6 +7,7 @@ A field becomes `--field-name`, `CATENARY_<SECTION>_<FIELD>` (or `CATENARY_<FIEL
 import argparse
 import dataclasses
 import difflib
+import math
 import os
 import tomllib
 import types
@@ -29,9 +30,13 @@ class ConfigError(CatenaryError):
     default_code = "invalid_value"
 
 
-def option(default: Any, about: str, *, secret: bool = False) -> Any:
-    """A field of a settings class: its default and one sentence about it."""
-    return dataclasses.field(default=default, metadata={"about": about, "secret": secret})
+def option(default: Any, about: str, *, secret: bool = False, among: Sequence[Any] = (), positive: bool = False) -> Any:
+    """A field of a settings class: its default, one sentence about it, and which values it may have."""
+    more = {"secret": secret, "among": among, "positive": positive}
+    return dataclasses.field(default=default, metadata={"about": about, **more})
+
+
+PORTS = range(1 << 16)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +52,11 @@ class Settings:
     )
     instance: str = option("", "Name of this instance; made up when left out.")
     host: str = option("127.0.0.1", "Address to bind HTTP to.")
-    admin_port: int = option(0, "Port of /health, /ready and /metrics; 0 picks a free one.")
+    admin_port: int = option(0, "Port of /health, /ready and /metrics; 0 picks a free one.", among=PORTS)
     data_dir: str = option(".data", "Where files that outlive a restart are kept.")
-    log_level: str = option("info", "debug, info, warning or error.")
-    beat_s: float = option(0.25, "Seconds between beats.")
-    death_limit_s: float = option(1.5, "Seconds of silence after which a neighbour is taken for dead.")
+    log_level: str = option("info", "debug, info, warning or error.", among=("debug", "info", "warning", "error"))
+    beat_s: float = option(0.25, "Seconds between beats.", positive=True)
+    death_limit_s: float = option(1.5, "Seconds of silence after which a neighbour is taken for dead.", positive=True)
     drain_s: float = option(20.0, "Seconds to finish what runs when asked to stop.")
 
 
@@ -75,13 +80,15 @@ def load(kind: type[S], section: str, argv: Sequence[str] = (), environ: Mapping
         for key, value in tables.get(table, {}).items():
             if key not in fields:
                 raise ConfigError(f"{path}: unknown key `{key}` in [{table}]{_suggest(key, fields)}", field=key)
-            values[key], origins[key] = _checked(value, hints[key], f"{path}: [{table}] {key}"), str(path)
-    for key in fields:
+            where = f"{path}: [{table}] {key}"
+            values[key], origins[key] = _allowed(_checked(value, hints[key], where), fields[key], where), str(path)
+    for key, field in fields.items():
         for name in (f"CATENARY_{key}".upper(), f"CATENARY_{section}_{key}".upper()):
             if name in environ:
-                values[key], origins[key] = _parsed(environ[name], hints[key], name), name
+                values[key], origins[key] = _allowed(_parsed(environ[name], hints[key], name), field, name), name
     for key, text in flags.items():
-        values[key], origins[key] = _parsed(text, hints[key], "--" + key.replace("_", "-")), "flag"
+        name = "--" + key.replace("_", "-")
+        values[key], origins[key] = _allowed(_parsed(text, hints[key], name), fields[key], name), "flag"
     settings = kind(**values)
     return Loaded(settings, {key: origins.get(key, "default") for key in fields})
 
@@ -95,11 +102,15 @@ def read_file(named: str = "") -> tuple[Path | None, dict[str, Any]]:
         return None, {}
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}", field="config") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {error}", field="config") from error
-    for table in tables:
+    for table, rows in tables.items():
         if table not in SECTIONS:
             raise ConfigError(f"{path}: unknown table [{table}]{_suggest(table, SECTIONS)}", field=table)
+        if table != "models" and not isinstance(rows, dict):
+            raise ConfigError(f"{path}: `{table}` must be a table [{table}]", field=table)
     return path, tables
 
 
@@ -167,9 +178,22 @@ def _checked(value: Any, kind: Any, where: str) -> Any:
 
 def _counted(number: Any, where: str) -> Any:
     """Seconds, bytes, ports, instances: no setting is below nothing."""
+    if number == math.inf:
+        raise ConfigError(f"{where}: {number} is not finite", field=where)
     if number >= 0:
         return number
     raise ConfigError(f"{where}: {number} is not 0 or more", field=where)
+
+
+def _allowed(value: Any, field: "dataclasses.Field[Any]", where: str) -> Any:
+    """The value, if the field may have it."""
+    among = field.metadata["among"]
+    if among and value not in among:
+        known = f"from {among[0]} to {among[-1]}" if isinstance(among, range) else f"one of {', '.join(among)}"
+        raise ConfigError(f"{where}: {value!r} is not {known}", field=where)
+    if field.metadata["positive"] and not value:
+        raise ConfigError(f"{where}: {value!r} is not more than 0", field=where)
+    return value
 
 
 def _plain(kind: Any) -> Any:

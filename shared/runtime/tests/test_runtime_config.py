@@ -16,6 +16,8 @@ class ProbeSettings(Settings):
     loud: bool = option(False, "Whether it shouts.")
     names: tuple[str, ...] = option((), "Who.")
     limit: int | None = option(None, "At most.")
+    tone: str = option("low", "How it sounds.", among=("low", "high"))
+    pause_s: float = option(1.0, "Between two words.", positive=True)
 
 
 def read(*argv: str, file: str = "", environ: dict[str, str] | None = None) -> Loaded[ProbeSettings]:
@@ -92,6 +94,12 @@ def test_values_of_every_kind_in_a_file() -> None:
         (["--share", "much"], "--share: 'much' is not a number"),
         (["--size=-1"], "--size: -1 is not 0 or more"),
         (["--share=nan"], "--share: nan is not 0 or more"),
+        (["--share=inf"], "--share: inf is not finite"),
+        (["--tone=shrill"], "--tone: 'shrill' is not one of low, high"),
+        (["--pause-s=0"], "--pause-s: 0.0 is not more than 0"),
+        (["--admin-port=65536"], "--admin-port: 65536 is not from 0 to 65535"),
+        (["--log-level=loud"], "--log-level: 'loud' is not one of debug, info, warning, error"),
+        (["--config", "."], ". cannot be read: Is a directory"),
         (["--loud", "maybe"], "--loud: 'maybe' is not true or false"),
         (["--config", "absent.toml"], "absent.toml does not exist"),
         (["--size"], "argument --size: expected one argument"),
@@ -112,6 +120,11 @@ def test_a_wrong_flag_is_named(argv: list[str], said: str) -> None:
         ("[worker]\nsize = '3'\n", "my.toml: [worker] size: '3' is not a whole number"),
         ("[worker]\nsize = true\n", "my.toml: [worker] size: True is not a whole number"),
         ("[worker]\nshare = -1\n", "my.toml: [worker] share: -1.0 is not 0 or more"),
+        ("[worker]\nshare = inf\n", "my.toml: [worker] share: inf is not finite"),
+        ("[mesh]\nbeat_s = 0\n", "my.toml: [mesh] beat_s: 0.0 is not more than 0"),
+        ("[mesh]\nadmin_port = 70000\n", "my.toml: [mesh] admin_port: 70000 is not from 0 to 65535"),
+        ("worker = 3\n", "my.toml: `worker` must be a table [worker]"),
+        ("[[mesh]]\n", "my.toml: `mesh` must be a table [mesh]"),
         ("[worker]\nloud = 1\n", "my.toml: [worker] loud: 1 is not true or false"),
         ("[worker]\nhost = 1\n", "my.toml: [worker] host: 1 is not a text"),
         ("[worker]\nnames = 'a'\n", "my.toml: [worker] names: 'a' is not a list of texts"),
@@ -135,6 +148,8 @@ def test_a_file_that_is_no_toml_is_named() -> None:
 def test_a_wrong_variable_is_named() -> None:
     with pytest.raises(ConfigError, match="CATENARY_SIZE: 'x' is not a whole number"):
         read(environ={"CATENARY_SIZE": "x"})
+    with pytest.raises(ConfigError, match="CATENARY_TONE: 'shrill' is not one of low, high"):
+        read(environ={"CATENARY_TONE": "shrill"})
 
 
 def test_the_models_table_is_for_the_launcher() -> None:
