@@ -140,8 +140,9 @@ class Lane:
                 run = Run(call, Invocation(call.key, arguments.values, raw), msg, ours_until)
                 await self._run(run, again=delivery.attempt > 1)
             case Verdict.ALREADY_RUNNING:
-                run = self._runs[call.key]
-                run.msg, run.ours_until = msg, self._loop.time() + self._wait_s * _OURS
+                here = self._runs.get(call.key)
+                if here is not None:  # else another tool's call has this key: whoever gave it gets one result
+                    here.msg, here.ours_until = msg, self._loop.time() + self._wait_s * _OURS
             case Verdict.DUPLICATE:
                 self._say(msg, ACK)
             case _:

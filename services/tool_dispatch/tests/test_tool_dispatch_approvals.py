@@ -1,26 +1,11 @@
 """Calls that wait for a person."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from catenary_runtime.testing import NatsServer
-from catenary_tool_dispatch.testing import Caller, caller_on, registry_file, serving
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
-    broker = NatsServer(tmp_path_factory.mktemp("nats"))
-    broker.start()
-    yield broker
-    broker.stop()
-
-
-@pytest.fixture
-async def caller(server: NatsServer) -> AsyncIterator[Caller]:
-    async with caller_on(server) as one:
-        yield one
+from catenary_tool_dispatch.testing import Caller, registry_file, serving
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +20,6 @@ from msgspec import structs
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
-    broker = NatsServer(tmp_path_factory.mktemp("nats"))
-    broker.start()
-    yield broker
-    broker.stop()
-
-
-@pytest.fixture
-async def caller(server: NatsServer) -> AsyncIterator[Caller]:
-    async with caller_on(server) as one:
-        yield one
 
 
 async def test_a_demo_tool_is_run_and_its_result_published(server: NatsServer, caller: Caller) -> None:
@@ -68,6 +53,27 @@ async def test_a_tool_nobody_has_is_answered_at_once(server: NatsServer, caller:
         result = await caller.call("no_such_tool", {}, left_s=600)
     assert result.error is not None
     assert result.error.code == "unknown_tool"
+
+
+async def test_a_call_with_the_key_of_one_that_runs_for_another_tool_ends_nothing(
+    server: NatsServer, caller: Caller, tmp_path: Path
+) -> None:
+    begun, go = tmp_path / "begun", tmp_path / "go"
+    os.mkfifo(begun)
+    os.mkfifo(go)
+    registry = registry_file(
+        tmp_path,
+        {"name": "slow", "command": ["sh", "-c", f"echo x > {begun}; cat {go}"]},
+        {"name": "quick", "command": ["cat"]},
+    )
+    slow = caller.make("slow", {})
+    async with serving(server, caller, registry):
+        await caller.publish(slow)
+        await asyncio.to_thread(begun.read_text)
+        await caller.publish(caller.make("quick", {}, key=slow.key), {"Nats-Msg-Id": "another"})
+        assert (await caller.call("quick", {"a": 1})).error is None
+        await asyncio.to_thread(go.write_text, "through")
+        assert (await caller.result(slow.key)).output == "through"
 
 
 async def test_client_calls_are_never_run(server: NatsServer, caller: Caller) -> None:

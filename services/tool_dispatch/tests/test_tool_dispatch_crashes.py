@@ -4,29 +4,15 @@ import asyncio
 import os
 import secrets
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from catenary_runtime.testing import NatsServer, Process
-from catenary_tool_dispatch.testing import Caller, caller_on, registry_file, serving
+from catenary_tool_dispatch.testing import Caller, registry_file, serving
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
-    broker = NatsServer(tmp_path_factory.mktemp("nats"))
-    broker.start()
-    yield broker
-    broker.stop()
-
-
-@pytest.fixture
-async def caller(server: NatsServer) -> AsyncIterator[Caller]:
-    async with caller_on(server) as one:
-        yield one
 
 
 @pytest.fixture

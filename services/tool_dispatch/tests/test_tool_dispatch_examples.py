@@ -13,25 +13,13 @@ from pathlib import Path
 import msgspec
 import pytest
 from catenary_runtime.provision import ensure_consumer
-from catenary_runtime.testing import NatsServer, temporary_nats
+from catenary_runtime.testing import NatsServer
 from catenary_tool_dispatch.reading import read_approval, read_call, read_result
 from catenary_tool_dispatch.registry import read
 from catenary_tool_dispatch.specs import McpSpec, ToolSpec
-from catenary_tool_dispatch.testing import Caller, caller_on, registry_file, serving
+from catenary_tool_dispatch.testing import Caller, registry_file, serving
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[NatsServer]:
-    async with temporary_nats() as one:
-        yield one
-
-
-@pytest.fixture
-async def caller(server: NatsServer) -> AsyncIterator[Caller]:
-    async with caller_on(server) as one:
-        yield one
 
 
 @asynccontextmanager

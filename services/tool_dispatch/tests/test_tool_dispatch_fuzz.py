@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -53,14 +52,6 @@ WHOLE = settings(
     phases=[Phase.generate],  # an example takes a service's life: what fails is better shrunk by hand
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
-    broker = NatsServer(tmp_path_factory.mktemp("nats"))
-    broker.start()
-    yield broker
-    broker.stop()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,25 +17,11 @@ from catenary_runtime.testing import NatsServer
 from catenary_tool_dispatch import servers
 from catenary_tool_dispatch.executors import mcp
 from catenary_tool_dispatch.service import ToolDispatchService
-from catenary_tool_dispatch.testing import Caller, caller_on, registry_file, serving
+from catenary_tool_dispatch.testing import Caller, registry_file, serving
 
 HERE = Path(__file__).parent
 STDIO = [sys.executable, str(HERE / "tool_dispatch_mcp_server.py"), "stdio"]
 OLD = [sys.executable, str(HERE / "tool_dispatch_old_mcp_server.py")]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
-    broker = NatsServer(tmp_path_factory.mktemp("nats"))
-    broker.start()
-    yield broker
-    broker.stop()
-
-
-@pytest.fixture
-async def caller(server: NatsServer) -> AsyncIterator[Caller]:
-    async with caller_on(server) as one:
-        yield one
 
 
 @asynccontextmanager
