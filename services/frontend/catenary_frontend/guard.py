@@ -40,6 +40,15 @@ def server_options(settings: FrontendSettings) -> dict[str, Any]:
     return {"http": Guarded, "server_header": False, **tls}
 
 
+class _Late:
+    """The transport of one answer, which closes it when the request has come or was waited for."""
+
+    def __init__(self, protocol: "_Guarded") -> None:
+        self.write = protocol.transport.write
+        self.is_closing = protocol.transport.is_closing
+        self.close = protocol.close_late
+
+
 class _Guarded(HttpToolsProtocol):
     """HTTP/1.1 of one connection.
 
@@ -55,6 +64,7 @@ class _Guarded(HttpToolsProtocol):
         self._timer: TimerHandle | None = None
         self._head = 0
         self._in_head = True
+        self._in_body = False
         self._refused = False
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # as uvicorn's
@@ -93,13 +103,26 @@ class _Guarded(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Its head is there."""
         self._in_head, self._head = False, 0
+        self._in_body = True
         self._within(self.body_s)
         super().on_headers_complete()
+        if self.cycle is not None:
+            self.cycle.transport = _Late(self)  # type: ignore[assignment]  # all that an answer needs of one
 
     def on_message_complete(self) -> None:
         """All of it is there."""
+        self._in_body = False
         self._within(None)
         super().on_message_complete()
+
+    def close_late(self) -> None:
+        """Close behind an answer: at once, unless the request is still coming."""
+        if self._in_body:
+            self._within(None)
+            self._refused = True
+            self._linger()
+        else:
+            self.transport.close()
 
     def _within(self, seconds: float | None) -> None:
         if self._timer is not None:

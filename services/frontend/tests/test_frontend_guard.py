@@ -128,6 +128,23 @@ async def test_headers_without_end_are_refused(stand: Stand) -> None:
     assert refused(await one.rest(), 431)["error"]["code"] == "headers_too_large"
 
 
+@pytest.mark.parametrize(
+    ("kind", "status", "code"),
+    [(b"application/json", 413, "request_too_large"), (b"text/plain", 415, "unsupported_media_type")],
+)
+async def test_a_refusal_is_read_by_a_client_that_is_still_sending(
+    stand: Stand, kind: bytes, status: int, code: str
+) -> None:
+    """Also when nothing else is to come on the connection."""
+    body = b" " * (16 << 20)
+    for _ in range(3):
+        one = await Client.to(stand)
+        one.writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n")
+        one.writer.write(b"content-type: %b\r\ncontent-length: %d\r\n\r\n" % (kind, len(body)))
+        one.writer.write(body)
+        assert refused(await one.rest(), status)["error"]["code"] == code
+
+
 async def test_many_slow_connections_keep_nobody_out_for_long_and_leave_nothing(
     nats_server: NatsServer, subjects: Subjects
 ) -> None:
