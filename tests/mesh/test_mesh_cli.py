@@ -5,6 +5,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -64,6 +65,15 @@ def test_a_conversation_goes_on_where_it_was(mesh: RunningMesh, said: Said, monk
 )
 def test_chat_names_what_is_not_there(mesh: RunningMesh, said: Said, words: tuple[str, ...], says: str) -> None:
     assert says in said(mesh, "chat", "Hello", *words, code=2)
+
+
+def test_chat_offers_the_tools_of_the_registry_that_is_set(
+    mesh: RunningMesh, said: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = tmp_path / "tools.toml"
+    registry.write_text('[[tools]]\nname = "disk_usage"\ncommand = ["df"]\n')
+    monkeypatch.setenv("CATENARY_TOOL_DISPATCH_REGISTRY", str(registry))
+    assert said(mesh, "chat", "Hello", "--tools", "get_weather", code=2).strip().endswith("there are disk_usage")
 
 
 def test_top_tells_of_services_workers_and_what_they_generate(paced_mesh: RunningMesh, said: Said) -> None:

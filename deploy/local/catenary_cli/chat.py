@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from catenary_protocols.bus.codec import Decoder
@@ -38,7 +39,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("message", nargs="?", default="", help="say this, print the answer, and end")
     parser.add_argument("-m", "--model", default="", help="model to talk to (default: the first that is served)")
     parser.add_argument("-s", "--system", default="", help="system text")
-    parser.add_argument("--tools", default="", metavar="NAME,…", help="demo tools it may call, or `all`")
+    parser.add_argument(
+        "--tools", default="", metavar="NAME,…", help="tools of the registry that it may call, or `all`"
+    )
     parser.add_argument("--max-tokens", type=int, help="most tokens of an answer")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="how to print (text)")
     add_target(parser)
@@ -51,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         "model": asyncio.run(mesh.model(args.model)),
         "stream": True,
         "stream_options": {"include_usage": True},
-        "tools": list(_tools(args.tools)),
+        "tools": list(_tools(args.tools, mesh.options.registry)),
         "nvext": {"run_tools": True, "tool_dispatch": True},
         **({"max_tokens": args.max_tokens} if args.max_tokens else {}),
     }
@@ -153,9 +156,9 @@ async def _result(coming: asyncio.Future[str], tool: str) -> str:
         raise CatenaryError(f"the mesh has no result of {tool} yet", code="tool_failed") from error
 
 
-def _tools(asked: str) -> Iterator[dict[str, Any]]:
+def _tools(asked: str, registry: Path) -> Iterator[dict[str, Any]]:
     """As a request declares them; raises `RequestError` for one that the registry does not have."""
-    known = load()
+    known = load(registry)
     for name in known if asked == "all" else filter(None, asked.split(",")):
         if name not in known:
             raise RequestError(f"no tool {name!r}; there are {', '.join(known)}", field="tools")

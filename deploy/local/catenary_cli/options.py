@@ -10,6 +10,7 @@ from catenary_frontend.settings import FrontendSettings
 from catenary_protocols.bus.subjects import Subjects
 from catenary_runtime.config import ConfigError, Loaded, Settings, load, read_file
 from catenary_runtime.hub import is_hub_id
+from catenary_tool_dispatch.registry import DEMO
 from catenary_tool_dispatch.registry import load as load_tools
 from catenary_tool_dispatch.settings import ToolDispatchSettings
 
@@ -55,7 +56,8 @@ class Options:
     Attributes:
         tls_cert: of the HTTP APIs, "" for plain HTTP.
         broker: URL of the external broker, "" to run our own.
-        tools: names in the registry of tool-dispatch.
+        registry: file of the tools that tool-dispatch runs.
+        tools: names in it.
     """
 
     flags: Flags
@@ -66,6 +68,7 @@ class Options:
     tls_key: str
     broker: str
     models: tuple[Model, ...]
+    registry: Path
     tools: tuple[str, ...]
 
     @property
@@ -89,7 +92,8 @@ def resolve(flags: Flags, environ: Mapping[str, str] = os.environ) -> Options:
     ]
     common: Loaded[Settings] = load(Settings, "mesh", [*config, *named], environ)
     front = load(FrontendSettings, "frontend", [*config, *_frontend(flags)], environ).settings
-    tools = load(ToolDispatchSettings, "tool_dispatch", config, environ).settings
+    named_tools = load(ToolDispatchSettings, "tool_dispatch", config, environ).settings.registry
+    registry = Path(named_tools) if named_tools else DEMO
     return Options(
         flags=flags,
         common=common.settings,
@@ -99,7 +103,8 @@ def resolve(flags: Flags, environ: Mapping[str, str] = os.environ) -> Options:
         tls_key=front.tls_key,
         broker="" if common.origins["nats"] == "default" else common.settings.nats,
         models=tuple(_models(flags, flags.config or environ.get("CATENARY_CONFIG", ""))),
-        tools=tuple(load_tools(Path(tools.registry)) if tools.registry else load_tools()),
+        registry=registry,
+        tools=tuple(load_tools(registry)),
     )
 
 
