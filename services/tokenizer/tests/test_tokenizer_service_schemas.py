@@ -54,6 +54,30 @@ def test_what_is_no_schema_finds_no_fault(schema: object) -> None:
     assert wrong(schema, {"a": 1}) == ""
 
 
+def misfit_of(depth: int, schema: object) -> str:
+    return misfit_of(depth - 1, schema) if depth else misfit(json.dumps(schema), '{"n": 1}')
+
+
+@pytest.mark.parametrize("key", ["if", "not", "allOf", "anyOf"])
+def test_a_schema_that_leads_nowhere_finds_no_fault_wherever_it_is_looked_at(key: str) -> None:
+    here = {"$ref": "#/properties/n"}
+    schema = {"properties": {"n": {key: [here, here] if key.endswith("Of") else here}}}
+    for depth in range(40):  # each meets another limit first, where nothing else ends it
+        assert misfit_of(depth, schema) == ""
+
+
+@pytest.mark.parametrize("number", ["1" + "0" * 400, "1e400"])
+def test_a_number_that_cannot_be_divided_is_no_fault(number: str) -> None:
+    assert misfit(json.dumps({"properties": {"n": {"multipleOf": 0.5}}}), f'{{"n": {number}}}') == ""
+
+
+def test_a_deep_schema_finds_no_fault() -> None:
+    schema: object = {"type": "string"}
+    for _ in range(200):
+        schema = {"not": schema}
+    assert misfit(json.dumps(schema), '{"n": 1}') == ""
+
+
 @pytest.mark.parametrize("turn", ["not", "oneOf", "if", "contains"])
 def test_what_is_not_looked_at_makes_no_fault_elsewhere(turn: str) -> None:
     """Regular expressions are not looked at; whether one fits decides here."""

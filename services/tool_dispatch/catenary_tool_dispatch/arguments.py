@@ -3,14 +3,16 @@
 A schema is compiled once. References stay inside the document: nothing is ever fetched.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from catenary_protocols.errors import CatenaryError
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError, best_match
+from jsonschema.exceptions import SchemaError, ValidationError, best_match
+from jsonschema.validators import extend
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
@@ -18,6 +20,10 @@ _REFERENCES = ("$ref", "$dynamicRef")
 _LONGEST = 1000
 _DEEPEST = 100
 """Levels of arrays and objects: parsers of tools give up, or go down, at some hundreds."""
+_DEEPEST_SCHEMA = 64
+_LEVELS = 100
+"""Keywords inside one another. Where Python's own limit is met, the validator's map of references goes down with it."""
+Keyword = Callable[[Any, Any, Any, dict[str, Any]], Iterator[ValidationError] | None]
 
 
 class SchemaRefusedError(CatenaryError):
@@ -43,6 +49,8 @@ class ArgumentCheck:
     """A compiled schema; raises `SchemaRefusedError` when made from a bad one."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
+        if _deeper(schema, _DEEPEST_SCHEMA):
+            raise SchemaRefusedError(f"the schema is nested more than {_DEEPEST_SCHEMA} levels deep")
         try:
             Draft202012Validator.check_schema(schema)
         except SchemaError as error:
@@ -50,7 +58,7 @@ class ArgumentCheck:
         for reference in _references(schema):
             if not reference.startswith("#"):
                 raise SchemaRefusedError(f"references must stay inside the schema: {reference!r} does not")
-        self._validator = Draft202012Validator(schema, registry=Registry())
+        self._validator = _Bounded(schema, registry=Registry())
 
     def __call__(self, raw: bytes) -> Arguments:
         """Decode and check; bad arguments are a value, never an exception."""
@@ -62,14 +70,44 @@ class ArgumentCheck:
             return Arguments({}, f"the arguments must be a JSON object, not {type(values).__name__}")
         if _deeper(values, _DEEPEST):
             return Arguments({}, f"the arguments are nested more than {_DEEPEST} levels deep")
+        _work.set(_Work())
         try:
             worst = best_match(self._validator.iter_errors(values))
-        except (Unresolvable, RecursionError) as error:
+        except (Unresolvable, RecursionError, ArithmeticError) as error:  # some numbers cannot be divided
             return Arguments({}, f"the arguments cannot be checked: {type(error).__name__}")
         if worst is not None:
             problem = f"arguments{worst.json_path.removeprefix('$')}: {worst.message}"
             return Arguments({}, problem if len(problem) <= _LONGEST else f"{problem[:_LONGEST]}…")
         return Arguments(values)
+
+
+@dataclass(slots=True)
+class _Work:
+    """How many keywords a check is inside of."""
+
+    levels: int = 0
+
+
+_work: ContextVar[_Work] = ContextVar("work")
+
+
+def _bounded(check: Keyword) -> Keyword:
+    def counted(validator: Any, wanted: Any, value: Any, schema: dict[str, Any]) -> Iterator[ValidationError]:
+        work = _work.get()
+        if work.levels >= _LEVELS:
+            raise RecursionError
+        work.levels += 1
+        try:
+            yield from check(validator, wanted, value, schema) or ()
+        finally:
+            work.levels -= 1
+
+    return counted
+
+
+_Bounded = extend(  # type: ignore[no-untyped-call]
+    Draft202012Validator, {name: _bounded(check) for name, check in Draft202012Validator.VALIDATORS.items()}
+)
 
 
 def _deeper(value: dict[str, Any], levels: int) -> bool:

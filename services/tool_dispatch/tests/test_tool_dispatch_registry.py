@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from catenary_tool_dispatch.arguments import ArgumentCheck, SchemaRefusedError
@@ -105,6 +106,33 @@ def test_a_problem_is_told_in_a_few_words() -> None:
     problem = ArgumentCheck({"properties": {"a": {"type": "integer"}}})(b'{"a": "%s"}' % (b"x" * 100_000)).problem
     assert problem.startswith("arguments.a: 'xxx")
     assert len(problem) < 2000
+
+
+def _called_from(depth: int, schema: dict[str, Any], raw: bytes) -> str:
+    return _called_from(depth - 1, schema, raw) if depth else ArgumentCheck(schema)(raw).problem
+
+
+@pytest.mark.parametrize("key", ["if", "not", "allOf", "anyOf"])
+def test_a_schema_that_leads_nowhere_is_a_problem_wherever_it_is_looked_at(key: str) -> None:
+    here = {"$ref": "#/properties/n"}
+    schema = {"properties": {"n": {key: [here, here] if key.endswith("Of") else here}}}
+    for depth in range(40):  # each meets another limit first, where nothing else ends it
+        assert "cannot be checked" in _called_from(depth, schema, b'{"n": 1}')
+
+
+def test_numbers_that_cannot_be_divided_are_a_problem() -> None:
+    assert (
+        "cannot be checked"
+        in ArgumentCheck({"properties": {"n": {"multipleOf": 0.01}}})(b'{"n": 1%s}' % (b"0" * 400)).problem
+    )
+
+
+def test_a_deep_schema_is_refused() -> None:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(200):
+        schema = {"not": schema}
+    with pytest.raises(SchemaRefusedError, match="64 levels"):
+        ArgumentCheck(schema)
 
 
 def test_deep_arguments_are_a_problem_not_a_crash() -> None:

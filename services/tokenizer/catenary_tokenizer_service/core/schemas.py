@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -19,7 +20,10 @@ from referencing.exceptions import Unresolvable
 
 STEPS = 5_000
 """Keywords looked at in one check."""
+LEVELS = 100
+"""Keywords inside one another. Where Python's own limit is met, the validator's map of references goes down with it."""
 _LONGEST_SCHEMA = 1 << 16
+_DEEPEST_SCHEMA = 64
 _LONGEST_MESSAGE = 300
 _SCHEMAS = 256
 _EXPRESSIONS = frozenset({"pattern", "patternProperties", "unevaluatedItems", "unevaluatedProperties"})
@@ -34,9 +38,10 @@ Keyword = Callable[[Any, Any, Any, dict[str, Any]], Iterator[ValidationError] | 
 
 @dataclass(slots=True)
 class _Work:
-    """Steps that are left, and how many turning keywords the check is inside of."""
+    """Steps that are left, and how many keywords the check is inside of: all, and turning ones."""
 
     steps: int = STEPS
+    levels: int = 0
     turned: int = 0
 
 
@@ -44,7 +49,7 @@ _work: ContextVar[_Work] = ContextVar("work")
 
 
 class _UndecidedError(Exception):
-    """Nobody can say, in that many steps."""
+    """Nobody can say, in that many steps and levels."""
 
 
 def misfit(schema: str, arguments: str) -> str:
@@ -55,7 +60,7 @@ def misfit(schema: str, arguments: str) -> str:
     _work.set(_Work())
     try:
         worst = next(validator.iter_errors(json.loads(arguments)), None)
-    except (RecursionError, Unresolvable, ValueError, _UndecidedError):
+    except (ArithmeticError, RecursionError, Unresolvable, ValueError, _UndecidedError):
         return ""
     if worst is None:
         return ""
@@ -66,6 +71,8 @@ def misfit(schema: str, arguments: str) -> str:
 @lru_cache(_SCHEMAS)
 def _compiled(schema: str) -> Any:
     """None for what is no schema."""
+    if max(accumulate((one in "[{") - (one in "]}") for one in schema), default=0) > _DEEPEST_SCHEMA:
+        return None
     try:
         read = json.loads(schema)
         Draft202012Validator.check_schema(read)
@@ -79,15 +86,17 @@ def _bounded(name: str, check: Keyword) -> Keyword:
         work = _work.get()
         work.steps -= len(repr(wanted)) // _STEP_CHARS if name in {"const", "enum"} else 1
         skipped = _skipped(name, value, schema)
-        if work.steps < 0 or (skipped and work.turned):
+        if work.steps < 0 or work.levels >= LEVELS or (skipped and work.turned):
             raise _UndecidedError
         if not skipped:
             turns = name in _TURNING
             work.turned += turns
+            work.levels += 1
             try:
                 yield from check(validator, wanted, value, schema) or ()
             finally:
                 work.turned -= turns
+                work.levels -= 1
 
     return counted
 
