@@ -1,24 +1,25 @@
 """The documentation's executor and observer, as strangers run them beside a mesh."""
 
 import asyncio
+import json
+import re
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from nats.aio.msg import Msg
 
-from tests.mesh.harness import MODEL, PATIENCE_S, RunningMesh, stream
+from tests.mesh.harness import PATIENCE_S, RunningMesh, stream
 
 ROOT = Path(__file__).parents[2]
-LOOKUP = {
-    "type": "function",
-    "function": {
-        "name": "lookup",
-        "parameters": {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]},
-    },
-}
+PAGE = (ROOT / "docs" / "how-to" / "write-an-executor.md").read_text()
+(BODY,) = re.findall(r"^curl .* -d '(.*?)'", PAGE, re.MULTILINE | re.DOTALL)
+REQUEST: dict[str, Any] = json.loads(BODY)
+"""What the page has a reader ask."""
+LOOKUP = REQUEST["tools"][0]
 
 
 @asynccontextmanager
@@ -55,14 +56,8 @@ async def test_the_example_executor_answers_twenty_tokens_before_decode_ends(pac
         await bus.subscribe(bus.subjects.to("tool_result", tool="lookup"), results.put_nowait)
         await bus.nc.flush()
         assert "watching" in await line_of(observer)
-        request = {
-            "model": MODEL,
-            "messages": [{"role": "user", "content": "Please lookup `catenary`"}],
-            "tools": [LOOKUP],
-            "nvext": {"run_tools": ["lookup"], "tool_dispatch": True},
-        }
         for _ in range(2):  # the first time, the executor's interpreter may still be starting
-            events = await stream(client, request)
+            events = await stream(client, REQUEST)
             assert "tool.call.lookup.mesh" in await line_of(observer)
             async with asyncio.timeout(PATIENCE_S):
                 await results.get()
