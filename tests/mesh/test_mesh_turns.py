@@ -1,6 +1,7 @@
 """One agent turn through six processes: streamed and not, by plain HTTP and by the official SDK."""
 
 import json
+import secrets
 from typing import Any
 
 import httpx
@@ -9,6 +10,9 @@ import pytest
 
 from tests.mesh.harness import MODEL, WEATHER, RunningMesh, Script, SseEvent, stream
 
+BLOCK = 16
+LAST_STEP = 2
+"""Tokens that a script's last step gives: the end of the call and the end of the message. Nothing has read them."""
 ASK: dict[str, Any] = {
     "model": MODEL,
     "messages": [{"role": "user", "content": "What is the weather in `Oslo`?"}],
@@ -89,18 +93,29 @@ async def test_the_official_sdk_streams(mesh: RunningMesh) -> None:
     assert reasoning.strip()
 
 
-async def test_the_official_sdk_runs_an_agents_loop(mesh: RunningMesh) -> None:
-    request = {key: value for key, value in ASK.items() if key != "stream_options"}
+@pytest.mark.parametrize("left_out", [set(), {"reasoning_content"}], ids=["sent back", "left out"])
+async def test_the_official_sdk_runs_an_agents_loop(mesh: RunningMesh, script: Script, left_out: set[str]) -> None:
+    topic = f"loop-{secrets.token_hex(8)}"
+    call = '<tool_call>\n{"name": "get_weather", "arguments": {"city":  "Oslo"}}\n</tool_call>'
+    await script.say(f"<think>\nThe city is Oslo.\n</think>\n\nOne moment.\n{call}", match=topic, times=1)
+    asked = [{"role": "system", "content": topic}, *ASK["messages"]]
+    request: dict[str, Any] = {"model": MODEL, "messages": asked, "tools": [WEATHER]}
+    request["extra_body"] = {"nvext": {"routing": {"workers": mesh.workers[:1]}}}
     async with openai.AsyncOpenAI(base_url=f"{mesh.api}/v1", api_key="none") as sdk:
         first = await sdk.chat.completions.create(**request)
         message = first.choices[0].message
         assert message.tool_calls
         result = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "eleven degrees and rain"}
-        messages = [*ASK["messages"], message.model_dump(exclude_none=True), result]
+        messages = [*asked, message.model_dump(exclude_none=True, exclude=left_out), result]
         second = await sdk.chat.completions.create(**{**request, "messages": messages})
         assert [model.id async for model in sdk.models.list()] == [MODEL]
     assert "eleven degrees and rain" in (second.choices[0].message.content or "")
     assert second.choices[0].finish_reason == "stop"
+    assert first.usage
+    assert second.usage
+    assert second.usage.prompt_tokens_details
+    cached = second.usage.prompt_tokens_details.cached_tokens
+    assert cached == (first.usage.total_tokens - LAST_STEP) // BLOCK * BLOCK, "all whole blocks of prompt and answer"
 
 
 @pytest.mark.parametrize(

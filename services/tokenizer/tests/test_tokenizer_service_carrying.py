@@ -1,17 +1,27 @@
-"""Turn memory moves with its session: a rolling restart of all tokenizers costs no prompt its generated ids."""
+"""What is remembered moves with its session: a rolling restart of all tokenizers costs no prompt its generated ids."""
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 from catenary_protocols.bus.codec import Decoder, encode
 from catenary_protocols.bus.messages import CarryMemory, RememberedAnswer, TurnRequest, TurnTaken
-from catenary_protocols.conversation import AssistantMessage, Conversation, Message, Sampling, TextPart, UserMessage
+from catenary_protocols.conversation import (
+    AssistantMessage,
+    CallPart,
+    Conversation,
+    Message,
+    Sampling,
+    TextPart,
+    Tool,
+    ToolMessage,
+    UserMessage,
+)
 from catenary_protocols.ids import TurnKey, new_turn_id
-from catenary_protocols.turn_events import Finished
+from catenary_protocols.turn_events import CallComplete, Finished
 from catenary_runtime.bus import Bus
 from catenary_runtime.rendezvous import ranked
 from catenary_runtime.testing import NatsServer
@@ -21,6 +31,7 @@ from catenary_tokenizers import CarriedTurn, embedded_path, pack
 from prometheus_client import REGISTRY
 
 decode = Decoder(TurnTaken)
+THOUGHT = "I had better look."
 ANSWERS = ("Good morning.", "It is sunny.", "Yes, tomorrow too.")
 
 
@@ -50,20 +61,27 @@ def byte_by_byte(service: TokenizerService, text: str) -> bytes:
 
 async def turn_at(service: TokenizerService, peers: Peers, session: str, turn: int, tenant: str = "") -> bytes:
     """Run a turn of a session to its end; its prompt."""
-    request = TurnRequest(
-        turn=TurnKey(turn_id=new_turn_id(int(time.time() * 1000), f"{session} {turn}{tenant}".encode().ljust(10)[:10])),
+    one = request(f"{session} {turn}{tenant}", history(turn), session=session, tenant=tenant)
+    return await answered(service, peers, one, byte_by_byte(service, ANSWERS[turn]))
+
+
+def request(name: str, conversation: Conversation, **more: str) -> TurnRequest:
+    return TurnRequest(
+        turn=TurnKey(turn_id=new_turn_id(int(time.time() * 1000), name.encode().ljust(10)[:10])),
         frontend=FRONTEND,
         frontend_incarnation=1,
         model="m",
-        session=session,
-        tenant=tenant,
-        conversation=history(turn),
+        conversation=conversation,
         sampling=Sampling(),
         arrived_at=time.time(),
+        **more,  # type: ignore[arg-type]
     )
+
+
+async def answered(service: TokenizerService, peers: Peers, request: TurnRequest, ids: bytes) -> bytes:
+    """Run a turn to its end, in which the model says this; its prompt."""
     assert isinstance(decode(await peers.submit(request, service.instance)), TurnTaken)
     run = await peers.run_of(request.turn.turn_id)
-    ids = byte_by_byte(service, ANSWERS[turn])
     peers.tokens("w1", request.turn.turn_id, ids, to=service.instance, cached=0, finish="stop", stop_token=True)
     await peers.until(lambda: any(isinstance(e, Finished) for e in peers.events.get(request.turn.turn_id, ())))
     return run.prompt
@@ -75,6 +93,10 @@ def hits(service: TokenizerService) -> int:
     return memory.counts.get("hit", 0)
 
 
+def put_back() -> float:
+    return REGISTRY.get_sample_value("catenary_thoughts_total", {"model": "m", "what": "restored"}) or 0.0
+
+
 def counted() -> float:
     return REGISTRY.get_sample_value("catenary_turn_memory_total", {"model": "m", "what": "hit"}) or 0.0
 
@@ -83,8 +105,12 @@ async def settled(service: TokenizerService, session: str) -> None:
     """Until the session's answers have come to this instance."""
     memory = service.models.all()[0].memory
     assert memory is not None
+    await there(lambda: session in memory.sessions())
+
+
+async def there(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
-        while session not in memory.sessions():  # noqa: ASYNC110  # a message without an answer; bounded above
+        while not condition():  # noqa: ASYNC110  # a message without an answer; bounded above
             await asyncio.sleep(0.01)
 
 
@@ -110,6 +136,37 @@ async def test_a_rolling_restart_keeps_what_was_generated(
         for one in (second, third, third):
             one.models.observe()
         assert counted() == before + 3
+
+
+@pytest.mark.parametrize("memory", [{}, {"turn_memory_mb": 0}], ids=["with turn memory", "without"])
+async def test_thoughts_that_a_client_leaves_out_go_with_their_session(
+    first: tuple[TokenizerService, Peers], nats_server: NatsServer, tmp_path: Path, memory: dict[str, object]
+) -> None:
+    service, peers = first
+    before = put_back()
+    tokenizer = service.models.all()[0].tokenizer
+    tools = (Tool(name="look"),)
+    said = f'<think>\n{THOUGHT}\n</think>\n\n<tool_call>\n{{"name": "look", "arguments": {{}}}}\n</tool_call><|im_end|>'
+    asked = request("thinks", Conversation(messages=(user("Where?"),), tools=tools), session="s", tenant="t")
+    await answered(service, peers, asked, tokenizer.encode(said, special=True))
+    (call,) = (event for event in peers.events[asked.turn.turn_id] if isinstance(event, CallComplete))
+    left_out = AssistantMessage(parts=(CallPart(id=call.id, name="look", arguments="{}"),), left_out=True)
+    result = ToolMessage(call_id=call.id, parts=(TextPart(text="Here."),))
+    conversation = Conversation(messages=(user("Where?"), left_out, result), tools=tools)
+
+    async def next_prompt(owner: TokenizerService, name: str, tenant: str = "t") -> str:
+        one = request(name, conversation, session="s", tenant=tenant)
+        return tokenizer.decode(await answered(owner, peers, one, byte_by_byte(owner, "Well.")))
+
+    assert THOUGHT in await next_prompt(service, "here")
+    assert THOUGHT not in await next_prompt(service, "nobody's", tenant="u")
+    async with owner(nats_server, peers, tmp_path, "tokenizer-second", **memory) as second:
+        service.stopping.set()
+        await there(lambda: "s" in second.models.all()[0].thoughts.sessions())
+        assert THOUGHT in await next_prompt(second, "there")
+        for one in (service, second, second):
+            one.models.observe()
+        assert put_back() == before + 2
 
 
 async def test_a_session_that_belongs_to_an_instance_that_comes_goes_there_and_the_others_stay(

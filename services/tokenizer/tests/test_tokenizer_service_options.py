@@ -2,11 +2,21 @@
 
 import pytest
 from catenary_protocols.bus.messages import ModelCard
-from catenary_protocols.conversation import Conversation, SystemMessage, TextPart, UserMessage
+from catenary_protocols.call_ids import call_id
+from catenary_protocols.conversation import (
+    AssistantMessage,
+    CallPart,
+    Conversation,
+    SystemMessage,
+    TextPart,
+    ToolMessage,
+    UserMessage,
+)
+from catenary_protocols.turn_events import CallBegun, ReasoningDelta
 from catenary_runtime.config import ConfigError
 from catenary_tokenizer_service.ingress.prompts import encode
 from catenary_tokenizer_service.models import ServedModel, open_model, options_of
-from catenary_tokenizer_service.settings import TokenizerSettings
+from catenary_tokenizer_service.settings import RUN_CONTEXT, TokenizerSettings
 from catenary_tokenizers import embedded_path, unpack
 
 CARD = ModelCard(model="m", card="c", context=4096, block_size=16, artifacts={}, parser="hermes")
@@ -29,6 +39,33 @@ def test_memory_is_off_for_all_or_for_some() -> None:
     assert served(turn_memory_mb=0).memory is None
 
 
+def test_thoughts_are_kept_for_all_or_for_some() -> None:
+    id_ = call_id("0" * 26, 0, 0, 3)
+    events = (ReasoningDelta(text="so "), CallBegun(index=0, id=id_, name="look"))
+    for settings, kept in (
+        ({}, True),
+        ({"thoughts_off": ("other",)}, True),
+        ({"turn_memory_mb": 0}, True),
+        ({"thoughts_off": ("m",)}, False),
+        ({"thoughts_mb": 0}, False),
+    ):
+        thoughts = served(**settings).thoughts
+        thoughts.remember("t", "s", events)
+        assert bool(thoughts.sessions()) is kept
+
+
+async def test_what_a_client_moves_along_stands_behind_its_question_unless_that_is_switched_off() -> None:
+    asked, context = UserMessage(parts=(TextPart(text="Go."),)), UserMessage(parts=(TextPart(text=f"{RUN_CONTEXT} x"),))
+    call = AssistantMessage(parts=(CallPart(id="c", name="look", arguments="{}"),))
+    result = ToolMessage(call_id="c", parts=(TextPart(text="Here."),))
+    for settings, stays in (({}, True), ({"moved_along": ()}, False), ({"moved_along": ("Other",)}, False)):
+        model = served(**settings)
+        first = model.tokenizer.decode((await encode(model, Conversation(messages=(asked, context)))).ids)
+        later = model.tokenizer.decode((await encode(model, Conversation(messages=(asked, call, result, context)))).ids)
+        assert later.startswith(first) is stays
+        assert "Here." in later
+
+
 async def test_what_callers_spell_is_text_unless_that_is_switched_off() -> None:
     safe, open_ = served(unshielded=("other",)), served(unshielded=("m",))
     begin = safe.tokenizer.control_tokens["<|im_start|>"]
@@ -44,6 +81,7 @@ async def test_volatile_passages_are_taken_out_of_system_texts_alone() -> None:
     assert "10:04" in model.tokenizer.decode(await ids_of(model, "Current time: 10:04\n"))
 
 
-def test_a_pattern_that_is_none_is_named() -> None:
-    with pytest.raises(ConfigError, match="volatile: '\\('"):
-        served(volatile=("(",))
+@pytest.mark.parametrize("field", ["volatile", "moved_along"])
+def test_a_pattern_that_is_none_is_named(field: str) -> None:
+    with pytest.raises(ConfigError, match=f"{field}: '\\('"):
+        served(**{field: ("(",)})

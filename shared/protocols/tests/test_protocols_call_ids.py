@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from catenary_protocols.apis.chat import CHAT
 from catenary_protocols.call_ids import call_id, thought_before
 from catenary_protocols.conversation import AssistantMessage, CallPart, ReasoningPart, TextPart
@@ -54,6 +55,40 @@ def test_thoughts_come_back_before_their_own_calls(steps: list[tuple[str, bool]]
     message = json.loads(encoder.body())["choices"][0]["message"]
     said = [part for part in echoed(message).parts if not isinstance(part, TextPart)]
     assert said == parts
+
+
+def calls(*thought: int) -> list[dict[str, Any]]:
+    function = {"name": "tide", "arguments": "{}"}
+    return [{"id": call_id(TURN, 0, index, count), "function": function} for index, count in enumerate(thought)]
+
+
+@pytest.mark.parametrize(
+    ("said", "left_out"),
+    [
+        ({}, True),
+        ({"content": "Let me see.", "reasoning_content": None, "reasoning": None}, True),
+        ({"reasoning_content": ""}, False),
+        ({"reasoning": ""}, False),
+        ({"reasoning_content": "so"}, False),
+        ({"reasoning_content": []}, False),
+        ({"reasoning": ["so"]}, False),
+        ({"content": "\n<think>\nso\n</think>\n\nLet me see."}, False),
+    ],
+)
+def test_a_client_without_a_word_on_what_its_calls_ids_tell_of_has_left_it_out(
+    said: dict[str, Any], left_out: bool
+) -> None:
+    assert echoed({**said, "tool_calls": calls(3, 5)}).left_out == left_out
+    assert echoed({**said, "tool_calls": calls(0, 2)}).left_out == left_out
+    assert not echoed({"content": "", **said, "tool_calls": calls(0, 0)}).left_out
+    assert not echoed({"content": "x", **said}).left_out
+
+
+def test_a_request_may_want_left_out_thoughts_to_stay_out() -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "?"}]}
+    asked: list[tuple[Any, bool]] = [(None, True), ({}, True), ({"restore_reasoning": True}, True)]
+    for nvext, restore in [*asked, ({"restore_reasoning": False}, False)]:
+        assert CHAT.read(json.dumps({**body, "nvext": nvext}).encode()).conversation.restore is restore
 
 
 def test_a_text_that_is_shorter_than_the_ids_say_stays_whole() -> None:

@@ -1,11 +1,15 @@
 """Stable prompts: volatile text is taken out, tools are canonical, and a prompt that leaves its session's last says why."""
 
+from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from catenary_tokenizers import ModelTokenizer, embedded_path, load
 from catenary_tokenizers.divergence import PromptWatch, SeenPrompt, diverged, seen_prompt
 from catenary_tokenizers.ids import common_tokens, pack
+from catenary_tokenizers.probe import open_template
+from catenary_tokenizers.safety import Shield
 from catenary_tokenizers.stabilise import Stabiliser, canonical_tool
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,6 +50,57 @@ def test_patterns_are_configurable() -> None:
     stabiliser = Stabiliser([r"<total_tokens>\d+ tokens left</total_tokens>"])
     assert stabiliser.text("a <total_tokens>15 tokens left</total_tokens>b") == "a b"
     assert stabiliser.text(HEADER) == HEADER
+
+
+CONTEXT = "<<<RUN CONTEXT>>>"
+"""How a message begins that a client moves along."""
+
+
+def in_a_loop(calls: int, *, head: int, context: object = f"{CONTEXT}\nNothing new.") -> list[Mapping[str, object]]:
+    """A conversation after so many calls of its last question, as its client sends it: the context is always last."""
+    before = [{"role": role, "content": "So."} for _ in range(head) for role in ("user", "assistant")]
+    steps = [{"role": role, "content": f"{role} {number}"} for number in range(calls) for role in ("assistant", "tool")]
+    return [system("Help."), *before, {"role": "user", "content": "Go."}, *steps, {"role": "user", "content": context}]
+
+
+@given(st.integers(0, 3), st.integers(0, 5), st.sampled_from([CONTEXT, [text(f"{CONTEXT} now"), {"type": "image"}]]))
+def test_in_a_loop_of_calls_each_prompt_is_the_last_one_and_more(head: int, calls: int, context: object) -> None:
+    stable = Stabiliser(moved_along=(CONTEXT,)).messages
+    first, sent = in_a_loop(0, head=head, context=context), in_a_loop(calls, head=head, context=context)
+    assert stable(first) == first
+    assert stable(sent)[: len(first)] == first
+    assert stable(sent)[len(first) :] == sent[len(first) - 1 : -1]
+    assert Stabiliser().messages(sent) == sent
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [system("Help."), {"role": "user", "content": CONTEXT}],
+        [*in_a_loop(1, head=0), {"role": "tool", "content": "behind it"}],
+        in_a_loop(1, head=0, context=f"What is {CONTEXT}?"),
+        in_a_loop(1, head=0, context=[]),
+        [*in_a_loop(0, head=1), {"role": "tool", "content": "x"}, {"role": "user", "content": f"{CONTEXT} again"}],
+        [],
+    ],
+    ids=["alone", "not last", "not at its beginning", "empty", "the one before stays", "no messages"],
+)
+def test_what_is_not_moved_along_stays_where_it_is(messages: list[Mapping[str, object]]) -> None:
+    assert Stabiliser(moved_along=(CONTEXT,)).messages(messages) == messages
+
+
+def test_a_template_that_wants_one_user_message_at_a_time_gets_both_as_one() -> None:
+    source = (
+        "{% for m in messages %}{% if loop.index0 and m.role == 'user' == messages[loop.index0 - 1].role %}"
+        "{{ raise_exception('one at a time') }}{% endif %}[{{ m.role }} {{ m.content }}]{% endfor %}"
+    )
+    stable = Stabiliser(moved_along=(CONTEXT,)).messages
+    prompts = [
+        open_template(source, {}).render(stable(in_a_loop(calls, head=0)), [], Shield([]), None, {})
+        for calls in range(4)
+    ]
+    assert "[user Go.\n\n<<<RUN CONTEXT>>>\nNothing new.]" in prompts[0]
+    assert [later.startswith(earlier) for earlier, later in pairwise(prompts)] == [True] * 3
 
 
 def test_one_tool_written_two_ways_is_one_tool() -> None:
