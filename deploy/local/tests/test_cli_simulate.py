@@ -56,6 +56,9 @@ def test_agents_pause_fork_and_go_on_from_their_answers(tmp_path: Path) -> None:
     [
         ({"input_length": 0}, "line 3: Expected `int` >= 1 - at `$.input_length`"),
         ({"output_length": None}, "`$.output_length`"),
+        ({"input_length": 10**11}, "line 3: Expected `int` <= 16777216 - at `$.input_length`"),
+        ({"timestamp": 1764435570000}, "line 3: Expected `float` <= 2678400000.0 - at `$.timestamp`"),
+        ({"delay": 1e300}, "line 3: Expected `float` <= 2678400000.0 - at `$.delay`"),
         ({"input_length": 300}, "line 3: input_length: the session's context has 608 tokens already"),
         ({"session_id": "b", "parent_session_id": "c"}, "line 3: parent_session_id: no line before has"),
         ({"session_id": "b"}, "line 3: timestamp: missing"),

@@ -21,19 +21,22 @@ from catenary_cli.simulation.trace import Piece, Session, Trace, Turn
 BLOCK_TOKENS = 512
 _FRESH = 1 << 62
 """Tokens that no hash id names get numbers from here on."""
-_Count = Annotated[int, msgspec.Meta(ge=1)]
+_LONGEST_MS = 31 * 24 * 3600 * 1000
+"""The virtual clock passes idle time too: what is further off is a Unix time, or a slip."""
+_Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 24)]
+_Time = Annotated[float, msgspec.Meta(ge=0, le=_LONGEST_MS)]
 
 
 class Line(msgspec.Struct, frozen=True):
     """One request. Other fields are left alone."""
 
     input_length: _Count
-    output_length: Annotated[int, msgspec.Meta(ge=0)]
-    timestamp: float | None = None
+    output_length: Annotated[int, msgspec.Meta(ge=0, le=1 << 24)]
+    timestamp: _Time | None = None
     hash_ids: tuple[int, ...] = ()
     session_id: str = ""
     parent_session_id: str = ""
-    delay: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    delay: _Time = 0.0
     tool: str = "tool"
     priority: int = 0
 
