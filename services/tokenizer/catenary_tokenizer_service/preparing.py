@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import structlog
-from catenary_protocols.errors import CatenaryError, ErrorInfo
+from catenary_protocols.errors import CatenaryError, ErrorInfo, RequestError
 from catenary_runtime import telemetry
 from catenary_tokenizers.divergence import PromptWatch
 
@@ -60,11 +60,12 @@ class Preparing:
             if turn.phase is not Phase.PREPARING:
                 return
             prompt = await prepare(model, turn.request, self._prompts.last(turn.request.session))
-        except CatenaryError as error:
-            self._failed(turn, error.info)
-        else:
             if turn.phase is Phase.PREPARING:
                 self._prepared(turn, model, prompt)
+        except CatenaryError as error:
+            self._failed(turn, error.info)
+        except RecursionError:
+            self._failed(turn, RequestError("a schema is nested too deeply", field="tools").info)
 
     def _prepared(self, turn: Turn, model: ServedModel, prompt: Prompt) -> None:
         request = turn.request

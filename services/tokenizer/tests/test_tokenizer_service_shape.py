@@ -118,3 +118,13 @@ def test_schemas_are_told_in_one_form() -> None:
     two = Tool(name="t", schema='{"type":"object","properties":{"a":{"type":"number","minimum":1}}}')
     heads = [chat_tools(conversation(user("Hi"), tools=(tool,))) for tool in (one, two)]
     assert str(heads[0]) == str(heads[1])
+
+
+def test_tools_are_read_once_but_for_long_ones_which_are_not_kept() -> None:
+    short = Tool(name="a", schema='{"type":"object","properties":{"only here":{}}}')
+    long = Tool(name="b", description="x" * 20_000, schema=short.schema)
+    for tools in ((short,), (long,)):
+        conversation = Conversation(messages=(), tools=tools)
+        once, again = chat_tools(conversation), chat_tools(conversation)
+        assert once == again
+        assert (once[0] is again[0]) == (tools == (short,))

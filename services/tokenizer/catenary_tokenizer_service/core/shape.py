@@ -28,6 +28,10 @@ from catenary_tokenizer_service.settings import RUN_CONTEXT
 
 _STABILISER = Stabiliser(moved_along=(RUN_CONTEXT,))
 _SHORT = 512  # characters of arguments that are parsed once: a session sends the same calls every turn
+_SHORT_TOOL = 1 << 14
+"""Characters."""
+KEPT_TOOLS = 1024
+"""A session declares the same tools every turn; they are read once."""
 _CUT = "the call was cut off by the limit of tokens and was not run"
 Said = ReasoningPart | TextPart | CallPart
 
@@ -170,10 +174,21 @@ def chat_tools(conversation: Conversation) -> list[dict[str, object]]:
     return [_tool(tool) for tool in conversation.tools if not tool.deferred]
 
 
-@lru_cache(maxsize=4096)
+def is_short(tool: Tool) -> bool:
+    """Whether what is read of it is kept; thousands of long ones, each sent once, would fill the memory."""
+    return len(tool.description) + len(tool.schema) <= _SHORT_TOOL
+
+
 def _tool(tool: Tool) -> dict[str, object]:
+    return _known_tool(tool) if is_short(tool) else _read_tool(tool)
+
+
+def _read_tool(tool: Tool) -> dict[str, object]:
     function: dict[str, Any] = {"name": tool.name}
     if tool.description:
         function["description"] = tool.description
     function["parameters"] = json.loads(tool.schema)
     return canonical_tool({"type": "function", "function": function})
+
+
+_known_tool = lru_cache(maxsize=KEPT_TOOLS)(_read_tool)

@@ -22,6 +22,7 @@ from catenary_tokenizers import unpack
 from catenary_tokenizer_service.core.calls import CallPolicy, unfit
 from catenary_tokenizer_service.core.generated import TOKEN_BYTES
 from catenary_tokenizer_service.core.guide import Thinking
+from catenary_tokenizer_service.core.shape import KEPT_TOOLS, is_short
 from catenary_tokenizer_service.egress.mapping import Mapping
 from catenary_tokenizer_service.egress.stop import StopMatcher
 from catenary_tokenizer_service.egress.visible import VisibleTokens
@@ -30,10 +31,15 @@ from catenary_tokenizer_service.models import ServedModel
 EngineFinish = Literal["stop", "length", "cancelled", "error"]
 
 
-@lru_cache(maxsize=4096)
 def _spec(tool: Tool) -> ToolSpec:
-    """Made once: a session declares the same tools every turn."""
+    return _known_spec(tool) if is_short(tool) else _read_spec(tool)
+
+
+def _read_spec(tool: Tool) -> ToolSpec:
     return ToolSpec(tool.name, json.loads(tool.schema))
+
+
+_known_spec = lru_cache(maxsize=KEPT_TOOLS)(_read_spec)
 
 
 class AnswerStream:

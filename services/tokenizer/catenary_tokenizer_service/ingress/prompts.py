@@ -142,13 +142,15 @@ async def encode(model: ServedModel, conversation: Conversation, scope: bytes = 
     """A conversation as ids, with what was generated under `scope` spliced in; raises `RequestError`."""
     if conversation.plain:
         return await _given(model, conversation)
-    options = template_options(conversation)
     images = images_of(conversation, seen=model.card.images)
-    messages, tools = chat_messages(conversation, model.stabiliser), chat_tools(conversation)
     try:
+        options = template_options(conversation)
+        messages, tools = chat_messages(conversation, model.stabiliser), chat_tools(conversation)
         rendered = await _rendered(
             model, partial(model.tokenizer.render, messages, tools, now=datetime.now().astimezone(), **options)
         )
+    except RecursionError as error:
+        raise RequestError("messages, tools or template options are nested too deeply", field="messages") from error
     except (PromptError, TemplateLimitError) as error:
         raise RequestError(
             f"the model's chat template refuses this conversation: {error}", code="template_refused", field="messages"

@@ -11,7 +11,7 @@ from catenary_protocols.apis.messages.request import Choice, CountRequest, Messa
 from catenary_protocols.apis.nvext import NvExt, unknown_keys
 from catenary_protocols.apis.reading import CONTINUED, read, wrong
 from catenary_protocols.apis.sealed import Sealed
-from catenary_protocols.apis.tools import tool_of
+from catenary_protocols.apis.tools import schema_text, tool_of
 from catenary_protocols.conversation import Conversation, Message, Sampling, SystemMessage, TextPart, Tool, ToolChoice
 from catenary_protocols.wire import Wire
 
@@ -60,7 +60,7 @@ def read_messages(sealed: Sealed, body: bytes) -> MessagesDraft:
         stream=bool(request.stream),
         run_tools=nvext.tools_to_run(conversation.tools),
         tool_dispatch=bool(nvext.tool_dispatch),
-        answer_schema=bytes(answer.schema).decode() if answer else "",
+        answer_schema=schema_text(answer.schema, "output_config.format.schema") if answer else "",
         clamp=True,
         session=session,
         user=user,
