@@ -4,9 +4,9 @@ Six turns of a tool loop under a prompt of 4,096 tokens and more, once for each 
 model spells its calls as no client does: two spaces, `\\u00e9`, `600.0`. Each turn is pinned to one worker: where turns
 are placed is measured by `routing`.
 
-Two cannot have their answers' blocks again: OpenAI's SDK and its agents drop thoughts in Chat, so that the next prompt has
-other tokens from the answer's first on; openclaw moves a message behind all others, and with it all that follows. The last
-session's model leaves an empty line before its calls, where its template has none: from there on its answers are lost.
+OpenAI's SDK and its agents drop thoughts in Chat: the mesh puts them back. openclaw moves a message behind all others each
+turn: it is rendered where it first stood. The last session's model leaves an empty line before its calls, where its template
+has none.
 """
 
 import asyncio
