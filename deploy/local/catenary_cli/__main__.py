@@ -44,7 +44,7 @@ class _Parser(argparse.ArgumentParser):
         found = re.search(r"invalid choice: '(.*?)'|unrecognized arguments: (\S+)", message)
         words = [*self.words, *re.findall(r"[\w.-]+", message.partition("(choose from")[2])]
         close = difflib.get_close_matches(next(filter(None, found.groups())), words, n=1) if found else []
-        hint = f"; did you mean `{close[0]}`?" if close else ""
+        hint = f"; did you mean `{close[0]}`?" if close else "" if found else f"; `{self.prog} --help` tells of it"
         self.exit(MISUSED, f"{self.prog}: {message}{hint}\n")
 
 

@@ -23,7 +23,10 @@ EXAMPLE = "catenary config show --config catenary.toml"
 def add(parser: argparse.ArgumentParser) -> None:
     """Flags of the command."""
     parser.add_argument(
-        "what", choices=("show", "docs", "validate"), help="show values, document all, or check the file"
+        "what",
+        choices=("show", "docs", "validate"),
+        metavar="show|docs|validate",
+        help="show values, document all, or check the file",
     )
     parser.add_argument(
         "--config", default="", help="catenary.toml to read (env CATENARY_CONFIG; default ./catenary.toml)"

@@ -14,7 +14,7 @@ KEY_BYTES = 32
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Flags of the command."""
-    parser.add_argument("what", choices=("new",), help="make a key")
+    parser.add_argument("what", choices=("new",), metavar="new", help="make a key")
     parser.add_argument("--tenant", default="", help="whose key it is (default: a tenant of its own)")
     parser.add_argument("-o", "--output", choices=("toml", "json"), default="toml", help="how to print (toml)")
 

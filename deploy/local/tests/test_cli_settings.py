@@ -172,6 +172,8 @@ def test_a_data_directory_has_one_mesh(tmp_path: Path, capsys: pytest.CaptureFix
         (["up", "--worker", "2"], "did you mean `--workers`"),
         (["up", "--workers", "two"], "--workers"),
         (["config", "shwo"], "did you mean `show`"),
+        (["config"], "required: show|docs|validate; `catenary config --help` tells of it"),
+        ([], "required: COMMAND; `catenary --help` tells of it"),
         (["tops"], "did you mean `top`"),
         (["top", "--onec"], "did you mean `--once`"),
         (["trace", "-o", "jsn"], "did you mean `json`"),
