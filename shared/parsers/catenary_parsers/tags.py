@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from catenary_parsers.lexer import Source, Steps
     from catenary_parsers.sink import Sink
 
+LONGEST_KEY = 128
+"""Characters of a parameter's name: it becomes part of a pattern, which nests as deep as it is long."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tag:
@@ -133,6 +136,8 @@ class TagCalls:
         if head is None:
             return "a parameter without a name"
         key = head["name"].strip(_QUOTES)
+        if len(key) > LONGEST_KEY:
+            return f"a parameter's name is longer than {LONGEST_KEY} characters"
         if self.value_open:
             yield from skip_space(src)
             yield from accept(src, literals(*self.value_open))
@@ -171,7 +176,7 @@ class TagCalls:
     def _is_implied(self, src: Source, scope: Scope, mark: str, types: Types, given: list[str]) -> Steps[bool]:
         """Whether a tag within a value stands where the value's own closing tag was forgotten."""
         if mark == self.param.open:
-            names = [name + self.param.end for name in types.names if name not in given]
+            names = [name + self.param.end for name in types.names if name not in given and len(name) <= LONGEST_KEY]
             following, _ = yield from ahead(src, 0, literals(*names))
             return bool(following) and following != END
         if self.call_close:
