@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -67,12 +68,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     for used in ("run", "parser", "command"):
         delattr(args, used)
     try:
-        return int(run(args))
+        code = int(run(args))
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read this had enough; what is still in the buffer goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
     except CatenaryError as error:
         print(f"catenary: {error.message}", file=sys.stderr)
         return MISUSED if error.field else FAILED
     except KeyboardInterrupt:
         return KILLED
+    return code
 
 
 if __name__ == "__main__":

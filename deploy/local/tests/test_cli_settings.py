@@ -2,7 +2,10 @@
 
 import fcntl
 import json
+import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -196,6 +199,19 @@ def test_help_has_an_example_that_can_be_parsed(command: str, capsys: pytest.Cap
     assert ended.value.code == 0
     said = capsys.readouterr().out
     assert f"example: catenary {command}" in " ".join(said.split())
+
+
+@pytest.mark.parametrize("argv", [["config", "docs"], ["keys", "new"]])
+def test_a_reader_that_has_had_enough_is_no_traceback(argv: list[str]) -> None:
+    """Whether the text is longer than the buffer or not."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "catenary_cli", *argv]
+    with open(writing, "wb") as out:  # noqa: PTH123  # a descriptor
+        done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "Error" not in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_config_show_tells_origins_and_hides_secrets(
