@@ -175,6 +175,14 @@ def test_nobody_elses_thoughts_are_put_back(owner: tuple[str, str]) -> None:
     assert thoughts.counts == {"unknown": 1}
 
 
+@pytest.mark.parametrize("own", ["", "My own."])
+def test_beside_one_that_was_left_out_the_clients_own_word_stands(own: str) -> None:
+    two = events_of(2, [("And now", True)])
+    said, left_out = {**answer(ONE, 1), "reasoning_content": own}, answer(two, 2)
+    restored = kept(ONE, two).restored(conversation([said, without_thoughts(left_out)]), *OWNER)
+    assert restored == conversation([said, left_out])
+
+
 def test_an_answer_with_other_calls_than_were_made_is_not_the_one_that_is_known() -> None:
     message = without_thoughts(answer(ONE, 1))
     thoughts = kept(ONE)
