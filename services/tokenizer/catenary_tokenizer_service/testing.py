@@ -1,12 +1,14 @@
 """The tokenizer's neighbours as a test plays them: real messages on a real broker, each step in the test's hands."""
 
 import asyncio
+import secrets
 import struct
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from catenary_protocols.bus.codec import Decoder, encode
 from catenary_protocols.bus.messages import (
@@ -28,6 +30,8 @@ from catenary_protocols.bus.messages import (
     TurnTokens,
     WorkerLoad,
 )
+from catenary_protocols.conversation import Conversation, Sampling, TextPart, UserMessage
+from catenary_protocols.ids import TurnKey, new_turn_id
 from catenary_protocols.turn_events import TurnEvent
 from catenary_runtime.bus import Bus
 from catenary_runtime.models import card_hash, hash_files, publish_model
@@ -41,6 +45,27 @@ ROUTER, FRONTEND, TOKENIZER = "router-t", "frontend-t", "tokenizer-t"
 _any: Decoder[Message] = Decoder(
     RunTurn | CancelTurn | Retain | PlaceTurn | CancelPlace | EventFrame | Attach  # type: ignore[arg-type]
 )
+
+
+def asking(*texts: str, **more: Any) -> Conversation:
+    """A conversation of what a user said; `more`: its other fields."""
+    return Conversation(messages=tuple(UserMessage(parts=(TextPart(text=text),)) for text in texts), **more)
+
+
+def turn_request(conversation: Conversation, **more: Any) -> TurnRequest:
+    """A new turn of `FRONTEND` for the model `m`; `more`: fields that are otherwise."""
+    now = time.time()
+    fields: dict[str, Any] = {
+        "turn": TurnKey(turn_id=new_turn_id(int(now * 1000), secrets.token_bytes(10))),
+        "frontend": FRONTEND,
+        "frontend_incarnation": 1,
+        "model": "m",
+        "session": "s",
+        "conversation": conversation,
+        "sampling": Sampling(),
+        "arrived_at": now,
+    }
+    return TurnRequest(**{**fields, **more})
 
 
 @dataclass(eq=False)

@@ -1,6 +1,5 @@
 """What a session's worker is told while the session is away: how long to keep its blocks, what to compute ahead."""
 
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,21 +14,19 @@ from catenary_protocols.conversation import (
     Hints,
     Message,
     ReasoningPart,
-    Sampling,
     TextPart,
     Tool,
     ToolMessage,
     UserMessage,
 )
 from catenary_protocols.errors import ErrorInfo
-from catenary_protocols.ids import TurnKey, new_turn_id
 from catenary_protocols.turn_events import CallComplete, Finished, ReasoningDelta, TextDelta
 from catenary_runtime.bus import Bus
 from catenary_runtime.testing import NatsServer
 from catenary_tokenizer_service.core.away import LEAST_S, UNKNOWN_S
 from catenary_tokenizer_service.core.kept import AWAY
 from catenary_tokenizer_service.service import TokenizerService
-from catenary_tokenizer_service.testing import FRONTEND, Peers, owner_among
+from catenary_tokenizer_service.testing import Peers, asking, owner_among, turn_request
 from catenary_tokenizers import ModelTokenizer, embedded_path, load
 from prometheus_client import REGISTRY
 
@@ -60,18 +57,10 @@ def says(text: str) -> UserMessage:
     return UserMessage(parts=(TextPart(text=text),))
 
 
-def request(name: str, *messages: Message, **more: object) -> TurnRequest:
-    fields: dict[str, object] = {
-        "turn": TurnKey(turn_id=new_turn_id(int(time.time() * 1000), name.encode().ljust(10, b"."))),
-        "frontend": FRONTEND,
-        "frontend_incarnation": 1,
-        "model": "m",
-        "session": "s",
-        "conversation": Conversation(messages=messages or (says("What is the weather in Bergen?"),), tools=(TOOL,)),
-        "sampling": Sampling(),
-        "arrived_at": time.time(),
-    }
-    return TurnRequest(**{**fields, **more})  # type: ignore[arg-type]
+def request(*messages: Message, **more: object) -> TurnRequest:
+    return turn_request(
+        Conversation(messages=messages or (says("What is the weather in Bergen?"),), tools=(TOOL,)), **more
+    )
 
 
 async def turn(peers: Peers, tokenizer: ModelTokenizer, one: TurnRequest, text: str) -> RunTurn:
@@ -100,8 +89,8 @@ def called(peers: Peers, turn_id: str) -> CallComplete:
 async def test_a_session_with_tools_is_kept_as_long_as_its_tools_usually_take(
     peers: Peers, tokenizer: ModelTokenizer
 ) -> None:
-    for number in range(20):
-        run = await turn(peers, tokenizer, request(f"t{number}"), CALL)
+    for _ in range(20):
+        run = await turn(peers, tokenizer, request(), CALL)
     assert run.retention.priority == AWAY
     assert run.retention.seconds == LEAST_S, "it came back at once so often that it is expected at once"
     first = peers.of(RunTurn)[0]
@@ -112,8 +101,8 @@ async def test_a_session_with_tools_is_kept_as_long_as_its_tools_usually_take(
 async def test_an_answer_makes_a_session_ordinary_and_ends_a_sub_agents(
     peers: Peers, tokenizer: ModelTokenizer
 ) -> None:
-    await turn(peers, tokenizer, request("a"), "Rain.")
-    await turn(peers, tokenizer, request("b", session="child", subagent=True), "Rain.")
+    await turn(peers, tokenizer, request(), "Rain.")
+    await turn(peers, tokenizer, request(session="child", subagent=True), "Rain.")
     assert await told(peers, 2) == [
         Retain(session="s", retention=Retention()),
         Retain(session="child", retention=Retention(priority=-1)),
@@ -121,26 +110,26 @@ async def test_an_answer_makes_a_session_ordinary_and_ends_a_sub_agents(
 
 
 async def test_a_sessions_last_turn_gives_its_blocks_up_by_itself(peers: Peers, tokenizer: ModelTokenizer) -> None:
-    run = await turn(peers, tokenizer, request("a", session_final=True), CALL)
+    run = await turn(peers, tokenizer, request(session_final=True), CALL)
     assert run.retention == Retention(priority=-1)
-    await turn(peers, tokenizer, request("b", session="other"), "Rain.")
+    await turn(peers, tokenizer, request(session="other"), "Rain.")
     assert await told(peers) == [Retain(session="other", retention=Retention())]
 
 
 async def test_a_session_without_tools_is_not_kept(peers: Peers, tokenizer: ModelTokenizer) -> None:
-    plain = request("a", conversation=Conversation(messages=(says("hi"),)))
+    plain = turn_request(asking("hi"))
     assert (await turn(peers, tokenizer, plain, "Rain.")).retention == Retention()
 
 
 async def test_where_a_session_moved_away_from_nothing_is_kept_for_it(peers: Peers, tokenizer: ModelTokenizer) -> None:
-    await turn(peers, tokenizer, request("a"), CALL)
+    await turn(peers, tokenizer, request(), CALL)
     place = peers.placed
 
     def elsewhere(message: PlaceTurn) -> object:
         return place(PlaceTurn(**{**{f: getattr(message, f) for f in message.__struct_fields__}, "not_on": ("w1",)}))
 
     peers.router = elsewhere  # type: ignore[assignment]
-    one = request("b")
+    one = request()
     await peers.submit(one)
     await peers.run_of(one.turn.turn_id)
     assert (await told(peers))[-1] == Retain(session="s", retention=Retention())
@@ -176,7 +165,7 @@ def publish(bus: Bus, call: CallComplete, output: str, error: ErrorInfo | None =
 async def test_what_the_next_turn_asks_is_computed_up_to_the_results(
     bus: Bus, peers: Peers, tokenizer: ModelTokenizer, error: ErrorInfo | None, api: str
 ) -> None:
-    one = request("a", hints=AHEAD, run_tools=("*",), salt="mine", api=api)
+    one = request(hints=AHEAD, run_tools=("*",), salt="mine", api=api)
     first = await turn(peers, tokenizer, one, f"{REASONING}One moment.\n{CALL}")
     call = called(peers, one.turn.turn_id)
     publish(bus, call, "" if error else RESULT, error)
@@ -192,7 +181,7 @@ async def test_what_the_next_turn_asks_is_computed_up_to_the_results(
     answer = AssistantMessage(parts=(*thoughts, *back), left_out=api == "chat")
     failed = error is not None and api == "messages"
     result = ToolMessage(call_id=call.id, parts=(TextPart(text=RESULT),), name=call.name, is_error=failed)
-    again = request("b", says("What is the weather in Bergen?"), answer, result, salt="mine")
+    again = request(says("What is the weather in Bergen?"), answer, result, salt="mine")
     await peers.submit(again)
     real = await peers.run_of(again.turn.turn_id)
     assert real.prompt == ahead.prompt, "to the last token"
@@ -200,11 +189,11 @@ async def test_what_the_next_turn_asks_is_computed_up_to_the_results(
 
 async def test_the_real_turn_cancels_what_is_computed_ahead(bus: Bus, peers: Peers, tokenizer: ModelTokenizer) -> None:
     cancelled = outcome("results", "cancelled")
-    one = request("a", hints=AHEAD, run_tools=("*",))
+    one = request(hints=AHEAD, run_tools=("*",))
     await turn(peers, tokenizer, one, CALL)
     publish(bus, called(peers, one.turn.turn_id), RESULT)
     ahead = await prefill_of(peers)
-    await peers.submit(request("b"))
+    await peers.submit(request())
     await peers.until(lambda: any(isinstance(m, CancelTurn) and m.turn == ahead.turn for m in peers.seen))
     assert outcome("results", "cancelled") == cancelled + 1
 
@@ -215,13 +204,13 @@ async def test_a_prefill_is_alive_in_our_beats_until_it_has_ended_and_counts_wha
     service, peers = owner
     done = outcome("results", "done")
     tokens = REGISTRY.get_sample_value("catenary_speculative_prefill_tokens_total") or 0.0
-    one = request("a", hints=AHEAD, run_tools=("*",))
+    one = request(hints=AHEAD, run_tools=("*",))
     await turn(peers, tokenizer, one, CALL)
     publish(bus, called(peers, one.turn.turn_id), RESULT)
     ahead = await prefill_of(peers)
     assert [live.turn_id for live in service.turns.ahead.live()] == [ahead.turn.turn_id]
     peers.tokens("w1", ahead.turn.turn_id, b"\0\0\0\0", cached=16, finish="length")
-    await turn(peers, tokenizer, request("b", session="other"), "Rain.")
+    await turn(peers, tokenizer, request(session="other"), "Rain.")
     assert not service.turns.ahead.live()
     assert outcome("results", "done") == done + 1
     computed = (REGISTRY.get_sample_value("catenary_speculative_prefill_tokens_total") or 0.0) - tokens
@@ -231,7 +220,7 @@ async def test_a_prefill_is_alive_in_our_beats_until_it_has_ended_and_counts_wha
 async def test_an_answer_that_comes_back_without_its_reasoning_is_computed_anew_ahead(
     peers: Peers, tokenizer: ModelTokenizer
 ) -> None:
-    one = request("a", hints=AHEAD)
+    one = request(hints=AHEAD)
     text = "I am well, thank you, and I hope that you are too, wherever you may be reading this."
     first = await turn(peers, tokenizer, one, REASONING + text)
     ahead = await prefill_of(peers)
@@ -241,7 +230,7 @@ async def test_an_answer_that_comes_back_without_its_reasoning_is_computed_anew_
     assert rest.startswith(text)
     assert "think" not in rest
     answer = AssistantMessage(parts=(TextPart(text=text),))
-    again = request("b", says("What is the weather in Bergen?"), answer, says("And now?"))
+    again = request(says("What is the weather in Bergen?"), answer, says("And now?"))
     await peers.submit(again)
     real = await peers.run_of(again.turn.turn_id)
     assert real.prompt.startswith(ahead.prompt)
@@ -264,18 +253,18 @@ async def test_nothing_is_computed_ahead_where_it_cannot_help(
     bus: Bus, peers: Peers, tokenizer: ModelTokenizer
 ) -> None:
     for why, (more, text) in USELESS.items():
-        one = request(why[:10], session=why, **more)
+        one = request(session=why, **more)
         await turn(peers, tokenizer, one, text)
         if CALL in text:
             publish(bus, called(peers, one.turn.turn_id), RESULT)
-    useful = request("useful", session="useful", hints=AHEAD)  # what it leads to comes after all that others would have
+    useful = request(session="useful", hints=AHEAD)  # what it leads to comes after all that others would have
     await turn(peers, tokenizer, useful, f"{REASONING}I am well, thank you, and I hope that you are, wherever you are.")
     await prefill_of(peers)
     assert [one.session for one in prefills(peers)] == ["useful"]
 
 
 async def test_results_that_come_before_the_turn_ends_count(bus: Bus, peers: Peers, tokenizer: ModelTokenizer) -> None:
-    one = request("a", hints=AHEAD, run_tools=("*",))
+    one = request(hints=AHEAD, run_tools=("*",))
     await peers.submit(one)
     await peers.run_of(one.turn.turn_id)
     ids = tokenizer.encode(CALL, special=True)

@@ -1,18 +1,14 @@
 """Engines that give up in the middle: what they had said by then is told, whether the turn ends or goes on elsewhere."""
 
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from catenary_protocols.bus.messages import TurnRequest
-from catenary_protocols.conversation import Conversation, Sampling, TextPart, UserMessage
 from catenary_protocols.errors import ErrorInfo
-from catenary_protocols.ids import TurnKey, new_turn_id
 from catenary_protocols.turn_events import Failed, Finished, TextDelta, TurnEvent
 from catenary_runtime.bus import Bus
 from catenary_runtime.testing import NatsServer
-from catenary_tokenizer_service.testing import FRONTEND, Peers, owner_among
+from catenary_tokenizer_service.testing import Peers, asking, owner_among, turn_request
 from catenary_tokenizers import ModelTokenizer, embedded_path, load
 
 BROKEN = ErrorInfo(code="engine_failed", message="boom")
@@ -32,20 +28,10 @@ async def peers(nats_server: NatsServer, bus: Bus, tmp_path: Path) -> AsyncItera
 
 async def running(peers: Peers) -> str:
     """A turn that a worker has."""
-    turn = TurnKey(turn_id=new_turn_id(int(time.time() * 1000), b"0123456789"))
-    request = TurnRequest(
-        turn=turn,
-        frontend=FRONTEND,
-        frontend_incarnation=1,
-        model=peers.card.model,
-        session="s",
-        conversation=Conversation(messages=(UserMessage(parts=(TextPart(text="hello"),)),)),
-        sampling=Sampling(),
-        arrived_at=time.time(),
-    )
+    request = turn_request(asking("hello"))
     await peers.submit(request)
-    await peers.run_of(turn.turn_id)
-    return turn.turn_id
+    await peers.run_of(request.turn.turn_id)
+    return request.turn.turn_id
 
 
 def said(log: list[TurnEvent]) -> str:

@@ -1,7 +1,6 @@
 """What is remembered moves with its session: a rolling restart of all tokenizers costs no prompt its generated ids."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -14,19 +13,17 @@ from catenary_protocols.conversation import (
     CallPart,
     Conversation,
     Message,
-    Sampling,
     TextPart,
     Tool,
     ToolMessage,
     UserMessage,
 )
-from catenary_protocols.ids import TurnKey, new_turn_id
 from catenary_protocols.turn_events import CallComplete, Finished
 from catenary_runtime.bus import Bus
 from catenary_runtime.rendezvous import ranked
 from catenary_runtime.testing import NatsServer
 from catenary_tokenizer_service.service import TokenizerService
-from catenary_tokenizer_service.testing import FRONTEND, TOKENIZER, Peers, owner, owner_among
+from catenary_tokenizer_service.testing import TOKENIZER, Peers, owner, owner_among, turn_request
 from catenary_tokenizers import CarriedTurn, embedded_path, pack
 from prometheus_client import REGISTRY
 
@@ -61,21 +58,8 @@ def byte_by_byte(service: TokenizerService, text: str) -> bytes:
 
 async def turn_at(service: TokenizerService, peers: Peers, session: str, turn: int, tenant: str = "") -> bytes:
     """Run a turn of a session to its end; its prompt."""
-    one = request(f"{session} {turn}{tenant}", history(turn), session=session, tenant=tenant)
+    one = turn_request(history(turn), session=session, tenant=tenant)
     return await answered(service, peers, one, byte_by_byte(service, ANSWERS[turn]))
-
-
-def request(name: str, conversation: Conversation, **more: str) -> TurnRequest:
-    return TurnRequest(
-        turn=TurnKey(turn_id=new_turn_id(int(time.time() * 1000), name.encode().ljust(10)[:10])),
-        frontend=FRONTEND,
-        frontend_incarnation=1,
-        model="m",
-        conversation=conversation,
-        sampling=Sampling(),
-        arrived_at=time.time(),
-        **more,  # type: ignore[arg-type]
-    )
 
 
 async def answered(service: TokenizerService, peers: Peers, request: TurnRequest, ids: bytes) -> bytes:
@@ -147,7 +131,7 @@ async def test_thoughts_that_a_client_leaves_out_go_with_their_session(
     tokenizer = service.models.all()[0].tokenizer
     tools = (Tool(name="look"),)
     said = f'<think>\n{THOUGHT}\n</think>\n\n<tool_call>\n{{"name": "look", "arguments": {{}}}}\n</tool_call><|im_end|>'
-    asked = request("thinks", Conversation(messages=(user("Where?"),), tools=tools), session="s", tenant="t")
+    asked = turn_request(Conversation(messages=(user("Where?"),), tools=tools), session="s", tenant="t")
     await answered(service, peers, asked, tokenizer.encode(said, special=True))
     (call,) = (event for event in peers.events[asked.turn.turn_id] if isinstance(event, CallComplete))
     left_out = AssistantMessage(parts=(CallPart(id=call.id, name="look", arguments="{}"),), left_out=True)
@@ -155,7 +139,7 @@ async def test_thoughts_that_a_client_leaves_out_go_with_their_session(
     conversation = Conversation(messages=(user("Where?"), left_out, result), tools=tools)
 
     async def next_prompt(owner: TokenizerService, name: str, tenant: str = "t") -> str:
-        one = request(name, conversation, session="s", tenant=tenant)
+        one = turn_request(conversation, session="s", tenant=tenant)
         return tokenizer.decode(await answered(owner, peers, one, byte_by_byte(owner, "Well.")))
 
     assert THOUGHT in await next_prompt(service, "here")

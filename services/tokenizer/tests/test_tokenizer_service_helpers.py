@@ -3,22 +3,19 @@
 import os
 import shutil
 import signal
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from catenary_protocols.bus.codec import Decoder
 from catenary_protocols.bus.messages import PlaceTurn, Refused, TurnRequest, TurnTaken
-from catenary_protocols.conversation import Conversation, Sampling, TextPart, UserMessage
 from catenary_protocols.errors import ErrorInfo
-from catenary_protocols.ids import TurnKey, new_turn_id
 from catenary_protocols.turn_events import Failed, TextDelta
 from catenary_runtime.bus import Bus
 from catenary_runtime.testing import NatsServer
 from catenary_tokenizer_service import helpers
 from catenary_tokenizer_service.service import TokenizerService
-from catenary_tokenizer_service.testing import FRONTEND, Peers, owner_among
+from catenary_tokenizer_service.testing import Peers, asking, owner_among, turn_request
 from catenary_tokenizers import ModelTokenizer, embedded_path, load
 from prometheus_client import REGISTRY
 
@@ -48,16 +45,7 @@ def model_with(template: str, folder: Path) -> Path:
 
 
 def request(name: str, text: str) -> TurnRequest:
-    return TurnRequest(
-        turn=TurnKey(turn_id=new_turn_id(int(time.time() * 1000), name.encode().ljust(10, b"."))),
-        frontend=FRONTEND,
-        frontend_incarnation=1,
-        model="m",
-        session=name,
-        conversation=Conversation(messages=(UserMessage(parts=(TextPart(text=text),)),)),
-        sampling=Sampling(),
-        arrived_at=time.time(),
-    )
+    return turn_request(asking(text), session=name)
 
 
 async def taken(peers: Peers, name: str, text: str) -> TurnRequest:

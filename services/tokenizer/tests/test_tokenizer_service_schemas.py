@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from catenary_protocols.bus.messages import CancelTurn, TurnRequest
-from catenary_protocols.conversation import Conversation, Sampling, TextPart, Tool, UserMessage
-from catenary_protocols.ids import TurnKey, new_turn_id
+from catenary_protocols.bus.messages import CancelTurn
+from catenary_protocols.conversation import Tool
+from catenary_protocols.ids import TurnKey
 from catenary_protocols.turn_events import ArgumentsDelta, CallComplete, Failed, Finished
 from catenary_runtime.bus import Bus
 from catenary_runtime.testing import NatsServer
 from catenary_tokenizer_service.core.schemas import misfit
-from catenary_tokenizer_service.testing import FRONTEND, Peers, owner_among
+from catenary_tokenizer_service.testing import Peers, asking, owner_among, turn_request
 from catenary_tokenizers import embedded_path, load
 from nats.aio.msg import Msg
 
@@ -142,19 +142,8 @@ async def peers(nats_server: NatsServer, bus: Bus, tmp_path: Path) -> AsyncItera
 async def called(peers: Peers, arguments: dict[str, Any], *, strict: bool = True) -> tuple[TurnKey, list[Any]]:
     """A turn whose model calls the tool so, to its end."""
     tool = Tool(name="count", schema=json.dumps(PORT), strict=strict)
-    asked = Conversation(messages=(UserMessage(parts=(TextPart(text="x"),)),), tools=(tool,))
-    now = time.time()
-    turn = TurnKey(turn_id=new_turn_id(int(now * 1000), json.dumps(arguments).encode().ljust(10)[-10:]))
-    request = TurnRequest(
-        turn=turn,
-        frontend=FRONTEND,
-        frontend_incarnation=1,
-        model=peers.card.model,
-        session="s",
-        conversation=asked,
-        sampling=Sampling(),
-        arrived_at=now,
-    )
+    request = turn_request(asking("x", tools=(tool,)))
+    turn = request.turn
     await peers.submit(request)
     await peers.run_of(turn.turn_id)
     call = json.dumps({"name": "count", "arguments": arguments})

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import threading
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,6 @@ from catenary_protocols.bus.messages import (
     TurnRequest,
     TurnTaken,
 )
-from catenary_protocols.conversation import Conversation, Sampling, TextPart, UserMessage
-from catenary_protocols.ids import TurnKey, new_turn_id
 from catenary_protocols.turn_events import Failed
 from catenary_runtime.bus import Bus
 from catenary_runtime.models import publish_model
@@ -32,10 +29,10 @@ from catenary_runtime.testing import NatsServer
 from catenary_tokenizer_service import models
 from catenary_tokenizer_service.models import ServedModel, open_model
 from catenary_tokenizer_service.service import TokenizerService
-from catenary_tokenizer_service.testing import FRONTEND, TOKENIZER, Peers, owner, owner_among
+from catenary_tokenizer_service.testing import TOKENIZER, Peers, asking, owner, owner_among, turn_request
 from catenary_tokenizers import embedded_path
 
-HELLO = Conversation(messages=(UserMessage(parts=(TextPart(text="hello"),)),))
+HELLO = asking("hello")
 _reply: Decoder[TurnTaken | Refused | TokenCount | TokenText] = Decoder(
     TurnTaken | Refused | TokenCount | TokenText  # type: ignore[arg-type]
 )
@@ -55,16 +52,7 @@ def late(peers: Peers) -> ModelCard:
 
 
 def request(model: str) -> TurnRequest:
-    return TurnRequest(
-        turn=TurnKey(turn_id=new_turn_id(int(time.time() * 1000), model.encode().ljust(10, b"."))),
-        frontend=FRONTEND,
-        frontend_incarnation=1,
-        model=model,
-        session="s",
-        conversation=HELLO,
-        sampling=Sampling(),
-        arrived_at=time.time(),
-    )
+    return turn_request(HELLO, model=model)
 
 
 async def until(peers: Peers, service: TokenizerService, condition: Callable[[], bool]) -> None:

@@ -1,7 +1,6 @@
 """The owner of turns on a real broker, with its neighbours played by the test."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -26,9 +25,9 @@ from catenary_protocols.bus.messages import (
     TurnTaken,
 )
 from catenary_protocols.bus.tool_plane import ToolCall, ToolResult
-from catenary_protocols.conversation import Conversation, Sampling, TextPart, Tool, UserMessage
+from catenary_protocols.conversation import Tool
 from catenary_protocols.errors import ErrorInfo
-from catenary_protocols.ids import TurnKey, new_turn_id
+from catenary_protocols.ids import TurnKey
 from catenary_protocols.turn_events import (
     Accepted,
     CallComplete,
@@ -44,7 +43,7 @@ from catenary_runtime.models import publish_model
 from catenary_runtime.rendezvous import ranked
 from catenary_runtime.testing import NatsServer
 from catenary_tokenizer_service import running
-from catenary_tokenizer_service.testing import FRONTEND, ROUTER, TOKENIZER, Peers, owner_among
+from catenary_tokenizer_service.testing import FRONTEND, ROUTER, TOKENIZER, Peers, asking, owner_among, turn_request
 from catenary_tokenizers import ModelTokenizer, embedded_path, load
 from nats.aio.msg import Msg
 from prometheus_client import REGISTRY
@@ -68,22 +67,12 @@ async def peers(nats_server: NatsServer, bus: Bus, tmp_path: Path) -> AsyncItera
         yield peers
 
 
-def request(peers: Peers, text: str = "hello", **more: object) -> TurnRequest:
-    fields: dict[str, object] = {
-        "turn": TurnKey(turn_id=new_turn_id(int(time.time() * 1000), text.encode().ljust(10, b"."))),
-        "frontend": FRONTEND,
-        "frontend_incarnation": 1,
-        "model": peers.card.model,
-        "session": "s",
-        "conversation": Conversation(messages=(UserMessage(parts=(TextPart(text=text),)),), tools=(TOOL,)),
-        "sampling": Sampling(),
-        "arrived_at": time.time(),
-    }
-    return TurnRequest(**{**fields, **more})  # type: ignore[arg-type]
+def request(text: str = "hello", **more: object) -> TurnRequest:
+    return turn_request(asking(text, tools=(TOOL,)), **more)
 
 
 async def test_a_turn_goes_from_text_to_text(peers: Peers, tokenizer: ModelTokenizer) -> None:
-    one = request(peers)
+    one = request()
     assert isinstance(reply(await peers.submit(one)), TurnTaken)
     run = await peers.run_of(one.turn.turn_id)
     assert "hello" in tokenizer.decode(run.prompt)
@@ -106,7 +95,7 @@ async def test_what_the_router_expected_is_compared_with_what_was_cached(
         return REGISTRY.get_sample_value("catenary_route_prediction_error_ratio_sum") or 0.0
 
     before = error()
-    one = request(peers)
+    one = request()
     await peers.submit(one)
     run = await peers.run_of(one.turn.turn_id)
     peers.tokens("w1", one.turn.turn_id, tokenizer.encode("a", special=False), cached=16)  # the router said none
@@ -115,7 +104,7 @@ async def test_what_the_router_expected_is_compared_with_what_was_cached(
 
 
 async def test_a_request_asked_twice_runs_once(peers: Peers) -> None:
-    one = request(peers)
+    one = request()
     await peers.submit(one)
     assert isinstance(reply(await peers.submit(one)), TurnTaken)
     await peers.run_of(one.turn.turn_id)
@@ -123,13 +112,13 @@ async def test_a_request_asked_twice_runs_once(peers: Peers) -> None:
 
 
 async def test_an_unknown_model_is_refused_with_its_field(peers: Peers) -> None:
-    answer = reply(await peers.submit(request(peers, model="nope")))
+    answer = reply(await peers.submit(request(model="nope")))
     assert isinstance(answer, Refused)
     assert (answer.error.code, answer.error.field) == ("model_not_found", "model")
 
 
 async def test_a_prompt_over_the_context_fails_before_it_is_accepted(peers: Peers) -> None:
-    one = request(peers, text="word " * 5000)
+    one = request(text="word " * 5000)
     await peers.submit(one)
     log = peers.events.setdefault(one.turn.turn_id, [])
     await peers.until(lambda: bool(log))
@@ -157,7 +146,7 @@ async def test_a_router_that_queues_is_told_and_a_refusal_ends_the_turn(peers: P
         asyncio.get_running_loop().call_later(0.05, answer, message)
 
     peers.router = in_a_moment
-    one = request(peers)
+    one = request()
     await peers.submit(one)
     log = peers.events.setdefault(one.turn.turn_id, [])
     await peers.until(lambda: bool(log) and isinstance(log[-1], Failed))
@@ -169,7 +158,7 @@ async def test_a_router_that_queues_is_told_and_a_refusal_ends_the_turn(peers: P
 
 
 async def test_a_dead_worker_s_turn_goes_on_elsewhere_with_its_tokens(peers: Peers, tokenizer: ModelTokenizer) -> None:
-    one = request(peers)
+    one = request()
     await peers.submit(one)
     first = await peers.run_of(one.turn.turn_id)
     ids = tokenizer.encode("Good morning, all of you.<|im_end|>", special=True)
@@ -190,7 +179,7 @@ async def test_missing_tokens_are_asked_for(peers: Peers, tokenizer: ModelTokeni
     resends: list[ResendTokens] = []
     decode: Decoder[ResendTokens | CancelTurn] = Decoder(ResendTokens | CancelTurn)  # type: ignore[arg-type]
 
-    one = request(peers)
+    one = request()
     await peers.submit(one)
     await peers.run_of(one.turn.turn_id)
 
@@ -220,7 +209,7 @@ async def test_a_call_is_on_the_bus_while_the_turn_goes_on_and_its_result_comes_
         peers.changed.set()
 
     await peers.bus.subscribe(subjects.to("tool_call"), call)
-    one = request(peers, run_tools=("*",))
+    one = request(run_tools=("*",))
     await peers.submit(one)
     await peers.run_of(one.turn.turn_id)
     peers.tokens("w1", one.turn.turn_id, tokenizer.encode(CALL, special=True), cached=0)
@@ -238,10 +227,7 @@ async def test_a_call_is_on_the_bus_while_the_turn_goes_on_and_its_result_comes_
 
 
 async def test_one_call_only_stops_the_engine(peers: Peers, tokenizer: ModelTokenizer) -> None:
-    conversation = Conversation(
-        messages=(UserMessage(parts=(TextPart(text="x"),)),), tools=(TOOL,), parallel_calls=False
-    )
-    one = request(peers, conversation=conversation)
+    one = turn_request(asking("x", tools=(TOOL,), parallel_calls=False))
     await peers.submit(one)
     await peers.run_of(one.turn.turn_id)
     peers.tokens("w1", one.turn.turn_id, tokenizer.encode(f"{CALL}\n{CALL}\nmore", special=True), cached=0)
@@ -253,7 +239,7 @@ async def test_one_call_only_stops_the_engine(peers: Peers, tokenizer: ModelToke
 
 
 async def test_a_client_that_goes_cancels_its_turn_in_the_engine(peers: Peers) -> None:
-    one = request(peers)
+    one = request()
     await peers.submit(one)
     await peers.run_of(one.turn.turn_id)
     peers.tell(CancelTurn(turn=one.turn))
@@ -261,7 +247,7 @@ async def test_a_client_that_goes_cancels_its_turn_in_the_engine(peers: Peers) -
 
 
 async def test_the_log_of_a_turn_is_not_kept_for_the_frontend_that_cancelled_it(peers: Peers) -> None:
-    one = request(peers)
+    one = request()
     named: list[int] = []
 
     def beat(msg: Msg) -> None:
@@ -278,7 +264,7 @@ async def test_the_log_of_a_turn_is_not_kept_for_the_frontend_that_cancelled_it(
 
 
 async def test_a_dead_frontend_s_turns_are_cancelled(peers: Peers) -> None:
-    one = request(peers)
+    one = request()
     await peers.submit(one)
     await peers.run_of(one.turn.turn_id)
     peers.silent.add(FRONTEND)
@@ -292,7 +278,7 @@ async def test_when_a_router_dies_the_next_one_places_its_turns(peers: Peers) ->
     place = peers.placed
 
     async def placed(name: str) -> tuple[str, TurnKey]:
-        one = request(peers, name, session=name)
+        one = request(name, session=name)
         await peers.submit(one)
         await peers.run_of(one.turn.turn_id)
         return placed_by[-1], one.turn
@@ -322,7 +308,7 @@ async def test_a_silent_router_is_left(peers: Peers) -> None:
             cancelled.append(message)
 
     peers.router = lambda _: None
-    one = request(peers)
+    one = request()
     await peers.bus.subscribe(peers.bus.subjects.to("place", router=ROUTER), note)
     await peers.submit(one)
     await peers.until(lambda: len(peers.of(PlaceTurn)) > 1)
@@ -331,7 +317,7 @@ async def test_a_silent_router_is_left(peers: Peers) -> None:
 
 
 async def test_attach_sends_the_log_from_where_the_frontend_is(peers: Peers, tokenizer: ModelTokenizer) -> None:
-    one = request(peers)
+    one = request()
     await peers.submit(one)
     await peers.run_of(one.turn.turn_id)
     peers.tokens("w1", one.turn.turn_id, tokenizer.encode("a b c", special=False), cached=0)
@@ -349,7 +335,7 @@ async def test_attach_sends_the_log_from_where_the_frontend_is(peers: Peers, tok
 
 
 async def test_counting_gives_the_length_of_the_rendered_prompt(peers: Peers) -> None:
-    one = request(peers)
+    one = request()
     await peers.submit(one)
     run = await peers.run_of(one.turn.turn_id)
     count = CountTokens(model="m", conversation=one.conversation)
@@ -360,7 +346,7 @@ async def test_counting_gives_the_length_of_the_rendered_prompt(peers: Peers) ->
 async def test_a_lost_tail_is_asked_for_after_two_beats(peers: Peers, tokenizer: ModelTokenizer) -> None:
     resends: list[ResendTokens] = []
     decode: Decoder[ResendTokens | CancelTurn] = Decoder(ResendTokens | CancelTurn)  # type: ignore[arg-type]
-    one = request(peers)
+    one = request()
     await peers.submit(one)
     await peers.run_of(one.turn.turn_id)
 
@@ -386,7 +372,7 @@ async def test_a_prompt_that_the_bus_cannot_carry_is_refused_and_not_moved(
     peers: Peers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "LONGEST_MESSAGE", 2000)
-    one = request(peers, text="word " * 1000)
+    one = request(text="word " * 1000)
     await peers.submit(one)
     log = peers.events.setdefault(one.turn.turn_id, [])
     await peers.until(lambda: bool(log) and isinstance(log[-1], Failed))
@@ -401,7 +387,7 @@ async def test_a_model_under_two_names_is_placed_under_the_one_that_was_asked_fo
     """Its files are the same, so its card is: only the name tells the workers apart."""
     peers.cards["w2"] = msgspec.structs.replace(peers.card, model="m2")
     await publish_model(peers.bus, peers.cards["w2"], embedded_path())
-    one = request(peers, model="m2")
+    one = request(model="m2")
     async with asyncio.timeout(10):
         while isinstance(reply(await peers.submit(one)), Refused):  # until the card of the second name is known
             peers.beat()
