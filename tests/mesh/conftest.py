@@ -63,3 +63,11 @@ async def script(mesh: RunningMesh, mesh_bus: Bus) -> AsyncIterator[Script]:
     one = Script(mesh_bus, mesh.workers, f"script-{secrets.token_hex(4)}")
     yield one
     await one.forget()
+
+
+@pytest.fixture
+async def engines(ops_mesh: RunningMesh) -> AsyncIterator[Script]:
+    async with ops_mesh.bus() as bus:
+        one = Script(bus, ops_mesh.workers, f"ops-{secrets.token_hex(4)}")
+        yield one
+        await one.forget()

@@ -2,7 +2,6 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -21,14 +20,6 @@ SECOND = 100
 KEPT_S = 0.5
 """How long the turn of a stored response waits for its client to come back."""
 _load = Decoder(WorkerLoad)
-
-
-@pytest.fixture
-async def engines(ops_mesh: RunningMesh) -> AsyncIterator[Script]:
-    async with ops_mesh.bus() as bus:
-        one = Script(bus, ops_mesh.workers, f"ops-{secrets.token_hex(4)}")
-        yield one
-        await one.forget()
 
 
 async def aborted(engines: Script) -> int:

@@ -3,7 +3,6 @@
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator
 from itertools import pairwise
 from typing import Any
 
@@ -14,14 +13,6 @@ from tests.mesh.harness import MODEL, WEATHER, RunningMesh, Script, stream
 from tests.mesh.test_mesh_turns import deltas
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-async def engines(ops_mesh: RunningMesh) -> AsyncIterator[Script]:
-    async with ops_mesh.bus() as bus:
-        one = Script(bus, ops_mesh.workers, f"ops-{secrets.token_hex(4)}")
-        yield one
-        await one.forget()
 
 
 def words() -> str:
