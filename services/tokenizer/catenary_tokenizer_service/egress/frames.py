@@ -5,9 +5,10 @@ import asyncio
 from catenary_protocols.bus.codec import encode
 from catenary_protocols.bus.messages import EventFrame, TurnEvents
 from catenary_protocols.turn_events import TurnEvent
-from catenary_runtime.bus import Bus
+from catenary_runtime.bus import LONGEST_MESSAGE, Bus
 from catenary_runtime.links import LinkSender
 from catenary_runtime.presence import Presence
+from msgspec import structs
 
 from catenary_tokenizer_service.turn import Turn
 
@@ -48,12 +49,27 @@ class Outbox:
         self._scheduled = False
         waiting, self._waiting = self._waiting, {}
         for frontend, items in waiting.items():
-            subject = self._bus.subjects.to("events", frontend=frontend)
             for at in range(0, len(items), ITEMS_PER_FRAME):
-                frame = EventFrame(
-                    tokenizer=self._presence.instance,
-                    incarnation=self._presence.incarnation,
-                    number=self.links.next(frontend),
-                    items=tuple(items[at : at + ITEMS_PER_FRAME]),
-                )
-                self._bus.publish(subject, encode(frame))
+                self._send(frontend, tuple(items[at : at + ITEMS_PER_FRAME]), self.links.next(frontend))
+
+    def _send(self, frontend: str, items: tuple[TurnEvents, ...], number: int) -> None:
+        """One frame, or two where the bus could not carry it: whole logs of many turns may be asked for at once."""
+        presence = self._presence
+        frame = EventFrame(tokenizer=presence.instance, incarnation=presence.incarnation, number=number, items=items)
+        data = encode(frame)
+        if len(data) > LONGEST_MESSAGE and (halves := _halves(items)):
+            self._send(frontend, halves[0], number)
+            self._send(frontend, halves[1], self.links.next(frontend))
+        else:
+            self._bus.publish(self._bus.subjects.to("events", frontend=frontend), data)
+
+
+def _halves(items: tuple[TurnEvents, ...]) -> tuple[tuple[TurnEvents, ...], tuple[TurnEvents, ...]] | None:
+    """None for a single event."""
+    if (middle := len(items) // 2) > 0:
+        return items[:middle], items[middle:]
+    (item,) = items
+    if (middle := len(item.events) // 2) == 0:
+        return None
+    rest = structs.replace(item, first=item.first + middle, events=item.events[middle:])
+    return (structs.replace(item, events=item.events[:middle]),), (rest,)
