@@ -133,11 +133,12 @@ class Runner:
         turn = self.turns.here.get(asked.turn.turn_id)
         if turn is not None and turn.attempt == asked.turn.attempt:
             turn.held_since = 0.0
-            item = turn.tokens_from(asked.offset)
+            for item in turn.parts_from(asked.offset):
+                self._send(asked.tokenizer, [item])
         else:
             key = asked.turn
             item = TurnTokens(turn_id=key.turn_id, attempt=key.attempt, offset=asked.offset, finish="error", error=LOST)
-        self._send(asked.tokenizer, [item])
+            self._send(asked.tokenizer, [item])
 
     # --- steps --------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,12 @@
 """The books of a worker: laws over any order of events."""
 
+from array import array
+from typing import Literal
+
 from catenary_protocols.bus.messages import LiveTurn
+from catenary_protocols.conversation import TokenLogprob
 from catenary_protocols.ids import TurnKey
-from catenary_worker.core.turns import TOMBSTONE_S, TURN_BYTES, Turn, Turns, listed_at
+from catenary_worker.core.turns import PART_TOKENS, TOMBSTONE_S, TURN_BYTES, Turn, Turns, listed_at
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -121,6 +125,25 @@ def test_tokens_are_told_from_an_offset_that_counts_from_the_original_prompt() -
     assert (one.tokens_from(6).offset, one.tokens_from(6).tokens) == (6, b"\2\0\0\0")
     assert (one.tokens_from(0).offset, one.tokens_from(0).tokens) == (5, bytes(one.ids))
     assert (one.tokens_from(9).offset, one.tokens_from(9).tokens) == (9, b"")
+
+
+@given(st.integers(0, 3 * PART_TOKENS), st.integers(0, 3 * PART_TOKENS), st.sampled_from(["", "stop"]))
+def test_parts_join_to_the_whole_and_the_last_one_tells_the_end(
+    tokens: int, offset: int, finish: Literal["", "stop"]
+) -> None:
+    one = turn(tokens=tokens)
+    one.ids[:] = array("I", range(tokens)).tobytes()
+    one.logprobs = [TokenLogprob(logprob=-float(number)) for number in range(tokens)]
+    one.finish = finish
+    whole, parts = one.tokens_from(offset), one.parts_from(offset)
+    assert b"".join(part.tokens for part in parts) == whole.tokens
+    assert tuple(said for part in parts for said in part.logprobs) == whole.logprobs
+    assert [part.finish for part in parts] == [""] * (len(parts) - 1) + [finish]
+    at = whole.offset
+    for part in parts:
+        assert part.offset == at
+        assert len(part.tokens) <= 4 * PART_TOKENS
+        at += len(part.tokens) // 4
 
 
 def test_held_turns_go_when_their_owner_is_silent_for_the_death_limit() -> None:

@@ -15,6 +15,7 @@ from catenary_protocols.bus.messages import LiveTurn, TurnTokens
 from catenary_protocols.conversation import TokenLogprob
 from catenary_protocols.errors import ErrorInfo
 from catenary_protocols.ids import TurnKey
+from msgspec import structs
 
 from catenary_worker.engines.base import Finish
 
@@ -25,6 +26,8 @@ BEATS_THAT_COUNT = 2
 TURN_BYTES = 512
 LOGPROB_BYTES = 128
 ID_BYTES = 4
+PART_TOKENS = 4096
+"""Sent again at once: with the likeliest twenty of each, some two megabytes."""
 
 
 @dataclass(slots=True, eq=False)
@@ -95,6 +98,25 @@ class Turn:
             logprobs=tuple(self.logprobs[start - self.base :]),
             handoff=self.handoff,
         )
+
+    def parts_from(self, offset: int) -> list[TurnTokens]:
+        """The same in parts that fit into a message each; the last one tells the end."""
+        whole = self.tokens_from(offset)
+        count = len(whole.tokens) // ID_BYTES
+        parts = [
+            structs.replace(
+                whole,
+                offset=whole.offset + at,
+                tokens=whole.tokens[at * ID_BYTES : (at + PART_TOKENS) * ID_BYTES],
+                logprobs=whole.logprobs[at : at + PART_TOKENS],
+                finish="",
+                stop_token=False,
+                error=None,
+                handoff=b"",
+            )
+            for at in range(0, count - PART_TOKENS, PART_TOKENS)
+        ]
+        return [*parts, self.tokens_from(whole.offset + len(parts) * PART_TOKENS)]
 
 
 class Turns:
