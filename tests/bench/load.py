@@ -39,7 +39,6 @@ class Connection(asyncio.Protocol):
     def __init__(self, requests: Iterable[bytes], figures: Figures, *, streamed: bool) -> None:
         self._requests, self._figures, self._streamed = iter(requests), figures, streamed
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._tail = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's own class

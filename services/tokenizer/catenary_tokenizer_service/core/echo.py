@@ -6,8 +6,6 @@ from catenary_protocols.conversation import AssistantMessage, CallPart, Conversa
 from catenary_protocols.thoughts import tell_of_thoughts
 from catenary_protocols.turn_events import CallComplete, CallCut, Malformed, ReasoningDelta, TextDelta, TurnEvent
 
-Part = ReasoningPart | TextPart | CallPart
-
 
 class Echo:
     """A turn's answer, put together from its events up to its end.

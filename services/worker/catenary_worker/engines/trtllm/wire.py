@@ -73,7 +73,6 @@ class IterationStats(msgspec.Struct, frozen=True):
     """One iteration."""
 
     latency_ms: float = msgspec.field(default=0.0, name="iterLatencyMS")
-    active: int = msgspec.field(default=0, name="numActiveRequests")
     queued: int = msgspec.field(default=0, name="numQueuedRequests")
     cache: KvCacheStats | None = msgspec.field(default=None, name="kvCacheStats")
     batch: BatchingStats | None = msgspec.field(default=None, name="inflightBatchingStats")
