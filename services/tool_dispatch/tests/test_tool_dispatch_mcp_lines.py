@@ -1,9 +1,13 @@
 """Lines of a server's output: the same however they are cut, and never more of them held than is allowed."""
 
+import errno
+import os
+import sys
 from itertools import pairwise
 
+import anyio
 import pytest
-from catenary_tool_dispatch.executors.mcp_stdio import Lines, Overlong
+from catenary_tool_dispatch.executors.mcp_stdio import Lines, Overlong, stdio
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,3 +47,13 @@ def test_a_dropped_answer_still_tells_whose_it_was(line: bytes, request_id: int 
     (dropped,) = Lines(MOST).feed(line % (b"x" * MOST) + b"\n")
     assert isinstance(dropped, Overlong)
     assert dropped.answers == request_id
+
+
+async def test_a_server_that_cannot_be_started_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def as_uvloop_says_it(*_: object, **__: object) -> None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    monkeypatch.setattr(anyio, "open_process", as_uvloop_says_it)
+    with pytest.raises(FileNotFoundError) as caught:
+        await stdio(["/no/such/program", "--fast"], {}, sys.stderr, MOST).__aenter__()
+    assert str(caught.value) == "[Errno 2] No such file or directory: '/no/such/program'"

@@ -79,9 +79,13 @@ async def stdio(
     Raises:
         OSError: it cannot be started.
     """
-    process = await anyio.open_process(
-        command, stdin=PIPE, stdout=PIPE, stderr=errlog, env=environment, start_new_session=True
-    )
+    try:
+        process = await anyio.open_process(
+            command, stdin=PIPE, stdout=PIPE, stderr=errlog, env=environment, start_new_session=True
+        )
+    except OSError as error:
+        error.filename = command[0]  # uvloop leaves it out
+        raise
     into_session, received = anyio.create_memory_object_stream[_Received](0)
     sent, out_of_session = anyio.create_memory_object_stream[SessionMessage](0)
     written = anyio.Event()
