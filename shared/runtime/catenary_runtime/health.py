@@ -19,6 +19,8 @@ SEND_BUFFER = 256 * 1024
 """Bytes that the kernel holds for a client. Left to itself it holds megabytes for one that does not read."""
 LAST_BYTES_S = 2
 """How long a service that ends waits for clients to read what was written; one that never reads holds up nothing."""
+DATE_S = 1.0
+"""How often the date that answers carry is made anew."""
 PATHS = frozenset({"/health", "/ready", "/metrics", "/health/live", "/health/ready"})
 
 
@@ -61,6 +63,22 @@ async def respond(health: Health, path: str, send: Send) -> None:
 
 class EmbeddedServer(uvicorn.Server):
     """uvicorn inside a service's loop: the service owns signals and the end."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._over = asyncio.Event()
+
+    def leave(self) -> None:
+        """Have `serve` end."""
+        self.should_exit = True
+        self._over.set()
+
+    async def main_loop(self) -> None:
+        """Until the end. uvicorn's own wakes ten times a second to look for it."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DATE_S):
+                    await self._over.wait()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen; connections inherit the listener's buffer."""

@@ -20,7 +20,7 @@ from nats.errors import Error as NatsError
 from nats.js.errors import NotFoundError
 
 from catenary_runtime.bus import Bus
-from catenary_runtime.presence import Presence
+from catenary_runtime.presence import Listener, Peer, Presence
 
 log = structlog.get_logger()
 FILES = (
@@ -117,11 +117,15 @@ class Directory:
         self._bus = bus
         self._presence = presence
         self._cards: dict[tuple[str, str], ModelCard] = {}
+        self._named = asyncio.Event()
         self.on_card: Callable[[ModelCard], None] = lambda _: None
+        presence.listen(Listener(on_beat=self._look))
 
     async def run(self) -> None:
-        """Fetch cards that beats name and we do not have, until cancelled."""
+        """Fetch cards that beats name and we do not have, until cancelled; one that failed, when it is named again."""
         while True:
+            await self._named.wait()
+            self._named.clear()
             for key in self._wanted():
                 try:
                     card = await get_card(self._bus, *key)
@@ -130,7 +134,11 @@ class Directory:
                     continue
                 self._cards[key] = card
                 self.on_card(card)
-            await asyncio.sleep(0.1)
+
+    def _look(self, peer: Peer) -> None:
+        beat = peer.beat
+        if isinstance(beat, WorkerLoad) and beat.ready and (beat.model, beat.card) not in self._cards:
+            self._named.set()
 
     def current(self, model: str) -> ModelCard | None:
         """The card that most live workers of a model have; None when the model is not served."""

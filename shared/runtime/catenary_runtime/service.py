@@ -171,7 +171,7 @@ class Service(Generic[S]):
                 await self.stopping.wait()
                 await self._leave()
                 beating.cancel()
-                server.should_exit = True
+                server.leave()
                 await serving
                 for task in self._owned:
                     task.cancel()

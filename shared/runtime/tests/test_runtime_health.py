@@ -1,13 +1,16 @@
 """The admin port: the status code is the contract, the body explains; logs are JSON without secrets of the format."""
 
+import asyncio
 import json
 import subprocess
 import sys
+import time
 from collections.abc import MutableMapping
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import pytest
-from catenary_runtime.health import Health, admin_app, server_for
+from catenary_runtime.health import DATE_S, Health, admin_app, server_for
 
 LOGS = """
 import logging as stdlib
@@ -58,6 +61,20 @@ async def test_metrics_are_in_prometheus_text() -> None:
     status, body = await get(Health("worker"), "/metrics")
     assert status == 200
     assert "# TYPE catenary_bus_dropped_total counter" in body
+
+
+async def test_a_server_dates_its_answers_and_leaves_when_told() -> None:
+    server = server_for(admin_app(Health("worker")), "127.0.0.1", 0)
+    serving = asyncio.create_task(server.serve())
+    reader, writer = await asyncio.open_connection("127.0.0.1", await server.started_on())
+    writer.write(b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+    head, _, _ = (await reader.read()).partition(b"\r\n\r\n")
+    (date,) = [line for line in head.decode().lower().splitlines() if line.startswith("date: ")]
+    assert abs(parsedate_to_datetime(date.removeprefix("date: ")).timestamp() - time.time()) < 2 * DATE_S
+    writer.close()
+    server.leave()
+    async with asyncio.timeout(DATE_S / 2):
+        await serving
 
 
 async def test_a_server_that_never_started_can_be_closed() -> None:

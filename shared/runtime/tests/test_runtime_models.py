@@ -4,14 +4,16 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from catenary_protocols.bus.codec import encode
 from catenary_protocols.bus.messages import ModelCard, WorkerLoad
 from catenary_protocols.errors import TransportError
 from catenary_runtime.bus import Bus
 from catenary_runtime.models import Directory, card_hash, fetch_model, get_card, hash_files, publish_model
-from catenary_runtime.presence import Peer, Presence
+from catenary_runtime.presence import Presence
 from catenary_runtime.testing import NatsServer, bus_to, provisioned
 from hypothesis import given
 from hypothesis import strategies as st
+from nats.aio.msg import Msg
 
 MODEL = "org/model.v1"
 
@@ -122,14 +124,15 @@ def test_a_card_is_named_by_its_content_alone(artifacts: dict[str, str], said: l
 
 
 class Fleet:
-    """A presence in which workers appear by hand."""
+    """A presence that hears of workers by hand."""
 
     def __init__(self, bus: Bus) -> None:
+        self.bus = bus
         self.presence = Presence(bus, "router", "r", lambda: pytest.fail("no beat is due"))
 
     def worker(self, name: str, card: ModelCard, *, ready: bool = True) -> None:
         load = WorkerLoad(worker=name, incarnation=1, model=card.model, card=card.card, block_size=16, ready=ready)
-        self.presence._peers["worker", name] = Peer("worker", name, 1, 0.0, load)
+        self.presence._on_beat(Msg(self.bus.nc, data=encode(load)))
 
 
 async def known(directory: Directory, cards: int) -> None:
