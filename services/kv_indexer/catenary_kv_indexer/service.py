@@ -24,6 +24,8 @@ _query: Decoder[OverlapQuery] = Decoder(OverlapQuery)
 _answer: Decoder[KvEvents | SnapshotPage] = Decoder(KvEvents | SnapshotPage)  # type: ignore[arg-type]
 TIDY_STEPS = 8
 """Of a round: a millisecond at most."""
+IDLE_S = 0.25
+"""Between two rounds while nothing is left to wipe."""
 QUEUE_GROUP = "kv-indexer"
 
 
@@ -110,11 +112,12 @@ class KvIndexer(Service[KvIndexerSettings]):
     # --- its own pace -------------------------------------------------------------------------------------------
 
     async def _rounds(self) -> None:
+        busy = True
         while True:
-            await asyncio.sleep(self.settings.round_s)
+            await asyncio.sleep(self.settings.round_s if busy else IDLE_S)
             if not self._serving and self._indexer.warm(self._loop.time()):
                 await self._serve()
-            self._indexer.tidy(TIDY_STEPS)
+            busy = self._indexer.tidy(TIDY_STEPS) or not self._serving
             self._pump()
             mute = set(self._indexer.mute(self._loop.time()))
             for worker in mute - self._mute:

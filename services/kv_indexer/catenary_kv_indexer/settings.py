@@ -9,4 +9,4 @@ from catenary_runtime.config import Settings, option
 class KvIndexerSettings(Settings):
     """The kv-indexer's settings."""
 
-    round_s: float = option(0.05, "Seconds between two rounds of cleaning up and asking again.")
+    round_s: float = option(0.05, "Seconds between two rounds of cleaning up, while there is something to clean.")
