@@ -8,9 +8,11 @@ from pathlib import Path
 
 import msgspec
 from catenary_runtime.bus import redact
-from catenary_runtime.config import ConfigError, load
+from catenary_runtime.config import ConfigError, allowed, load
 from catenary_runtime.hub import is_hub_id
+from catenary_runtime.tls import server_tls
 from catenary_worker.engines.base import engine_for
+from catenary_worker.settings import WorkerSettings
 
 from catenary_cli.options import Flags, Options, resolve
 from catenary_cli.sections import SECTIONS
@@ -59,13 +61,21 @@ def run(args: argparse.Namespace) -> int:
 
 
 def check(options: Options, environ: Mapping[str, str] = os.environ) -> None:
-    """What can be known before anything starts: every table, every model's engine and place. Raises `CatenaryError`."""
+    """What can be known before anything starts. Raises `CatenaryError`.
+
+    That is every table, the APIs' certificate, and every model's engine, formats and place.
+    """
     for _ in _values(options.flags.config, environ):
         pass
+    server_tls(options.tls_cert, options.tls_key)
+    of_worker = {field.name: field for field in dataclasses.fields(WorkerSettings)}
     for model in options.models:
         engine_for(model.engine)
         if model.path and not Path(model.path).exists() and not is_hub_id(model.path):
             raise ConfigError(f"model {model.name!r}: nothing is at {model.path}", field="models.path")
+        for key in ("parser", "reasoning"):
+            if value := getattr(model, key):
+                allowed(value, of_worker[key], f"model {model.name!r}: {key}")
 
 
 def _values(config: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:

@@ -242,6 +242,25 @@ def test_config_show_tells_origins_and_hides_secrets(
         ("frontend = 3\n", "`frontend` must be a table [frontend]"),
         ("[[models]]\nengine = 'nosuch'\n", "unknown engine 'nosuch'; installed: "),
         ("[[models]]\nname = 'm'\npath = '/no/such'\n", "model 'm': nothing is at /no/such"),
+        ("[[models]]\nname = 'm'\nparser = 'nosuch'\n", "model 'm': parser: unknown format 'nosuch'; known: "),
+        ("[[models]]\nname = 'm'\nreasoning = 'no'\n", "model 'm': reasoning: unknown style of thinking 'no'; known: "),
+        ("[worker]\nparser = 'nosuch'\n", "catenary.toml: [worker] parser: unknown format 'nosuch'; known: "),
+        (
+            "[worker]\nengine_options = '[1]'\n",
+            "[worker] engine_options: not a JSON object: Expected `object`",
+        ),
+        ("[router]\npolicy = 'fair'\n", "catenary.toml: [router] policy: unknown policy 'fair'; known: direct, kv, "),
+        ("[frontend]\naliases = ['gpt']\n", "catenary.toml: [frontend] aliases: 'gpt' is not name=model"),
+        ("[frontend]\napi_keys = ['sesame']\n", "catenary.toml: [frontend] api_keys: an entry is no hash of a key"),
+        ("[frontend]\nkeys_file = 'no.toml'\n", "keys_file: [Errno 2] No such file or directory: 'no.toml'"),
+        ("[frontend]\nkeys_file = 'catenary.toml'\n", "keys_file: Object contains unknown field `frontend`"),
+        ("[frontend]\ntls_cert = 'no.pem'\n", "tls_cert, tls_key (no.pem, ): [Errno 2] No such file or directory"),
+        ("[tokenizer]\nvolatile = ['(']\n", "catenary.toml: [tokenizer] volatile: '(' is no regular expression: "),
+        (
+            "[tokenizer]\nmoved_along = ['[']\n",
+            "catenary.toml: [tokenizer] moved_along: '[' is no regular expression: ",
+        ),
+        ("[mesh]\nnamespace = 'a b'\n", "catenary.toml: [mesh] namespace: 'a b' is not letters, digits, "),
     ],
 )
 def test_what_is_wrong_in_the_file_is_told_before_anything_starts(
@@ -251,5 +270,8 @@ def test_what_is_wrong_in_the_file_is_told_before_anything_starts(
     Path("catenary.toml").write_text(text)
     for command in (["config", "validate"], ["up", "--port", "0", "--data-dir", "mesh"]):
         assert main(command) == 2
-        assert says in capsys.readouterr().err
+        told = capsys.readouterr().err
+        assert says in told
+        assert told.startswith("catenary: ")
+        assert told.count("\n") == 1
     assert not Path("mesh").exists()

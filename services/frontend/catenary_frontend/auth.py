@@ -19,8 +19,9 @@ from catenary_protocols.conversation import Hints
 from catenary_protocols.errors import RequestError
 from catenary_runtime.config import ConfigError
 
-from catenary_frontend.core.keys import KeyRing, Policy, read_entry, read_keys
+from catenary_frontend.core.keys import KeyRing, Policy
 from catenary_frontend.core.limits import Limits
+from catenary_frontend.settings import keys_in, keys_of
 
 log = structlog.get_logger()
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -84,13 +85,10 @@ _Seen = tuple[int, int, int] | None
 
 
 class Keys:
-    """The keys that may call. Raises `ConfigError` when the file or an entry is wrong."""
+    """The keys that may call. Raises `ConfigError` when the file is wrong."""
 
     def __init__(self, entries: Iterable[str] = (), file: str = "") -> None:
-        try:
-            self._fixed = tuple(read_entry(entry) for entry in entries)
-        except ValueError as error:
-            raise ConfigError(f"api_keys: {error}", field="api_keys") from error
+        self._fixed = keys_in(entries)
         self._file = Path(file) if file else None
         self._closed = bool(self._fixed) or self._file is not None
         self._limits: dict[str, Limits] = {}
@@ -109,7 +107,7 @@ class Keys:
     def load(self) -> None:
         """Read the file; raises `ConfigError`, and changes nothing then."""
         try:
-            filed = read_keys(self._file.read_text(encoding="utf-8")) if self._file else ()
+            filed = keys_of(str(self._file or ""))
         except (OSError, ValueError) as error:
             raise ConfigError(f"keys_file {self._file}: {error}", field="keys_file") from error
         policies = {one.hash: one for one in (*self._fixed, *filed)}

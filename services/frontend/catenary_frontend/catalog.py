@@ -1,11 +1,10 @@
 """The models a client may name, and what to say of others."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 
 import msgspec
 from catenary_protocols.bus.messages import ModelCard
 from catenary_protocols.errors import CapacityError, RequestError
-from catenary_runtime.config import ConfigError
 from catenary_runtime.models import Directory
 
 LONGEST = 256
@@ -18,11 +17,11 @@ def _anyone(_: str) -> bool:
 
 
 class Catalog:
-    """Models that are served, and those that were: their workers may come back. `aliases`: entries `name=model`."""
+    """Models that are served, and those that were: their workers may come back. `aliases`: the model of each."""
 
-    def __init__(self, directory: Directory, aliases: Iterable[str] = ()) -> None:
+    def __init__(self, directory: Directory, aliases: Mapping[str, str]) -> None:
         self._directory = directory
-        self._aliases = dict(_alias(entry) for entry in aliases)
+        self._aliases = aliases
         self._known: set[str] = set()
         directory.on_card = lambda card: self._known.add(card.model)
 
@@ -52,10 +51,3 @@ class Catalog:
             raise CapacityError("no model is served yet", code="model_not_ready", retry_after=1)
         asked = model if len(model) <= LONGEST else f"{model[:LONGEST]}…"
         raise RequestError(f"no model {asked!r} here; there is: {served}", code="model_not_found", field="model")
-
-
-def _alias(entry: str) -> tuple[str, str]:
-    alias, _, model = entry.partition("=")
-    if not alias or not model:
-        raise ConfigError(f"aliases: {entry!r} is not name=model", field="aliases")
-    return alias, model

@@ -16,7 +16,7 @@ from catenary_frontend.catalog import Catalog
 from catenary_frontend.edge import Edge
 from catenary_frontend.guard import server_options
 from catenary_frontend.sealing import Sealer
-from catenary_frontend.settings import FrontendSettings
+from catenary_frontend.settings import FrontendSettings, named
 from catenary_frontend.stored import StoredResponses
 from catenary_frontend.turns import OpenTurns
 
@@ -36,7 +36,7 @@ class Frontend(Service[FrontendSettings]):
         self.turns = OpenTurns(self.bus, self.presence)
         self.directory = Directory(self.bus, self.presence)
         self.keys = Keys(settings.api_keys, settings.keys_file)
-        self.catalog = Catalog(self.directory, settings.aliases)
+        self.catalog = Catalog(self.directory, named(settings.aliases))
         self._idle = asyncio.Event()
         self.turns.on_idle = self._idle.set
 

@@ -3,21 +3,20 @@
 import random
 from importlib.metadata import entry_points
 
-from catenary_protocols.errors import RequestError
-
 from catenary_router.core.cost import Weights
 from catenary_router.core.placement import POLICIES, Policy, PolicyFactory
 
 GROUP = "catenary.policies"
 
 
+def check_policy(name: str) -> None:
+    """Raises `ValueError`, which lists the known ones, for a policy that is not there."""
+    known = {*POLICIES, *entry_points(group=GROUP).names}
+    if name not in known:
+        raise ValueError(f"unknown policy {name!r}; known: {', '.join(sorted(known))}")
+
+
 def policy_named(name: str, weights: Weights, rng: random.Random) -> Policy:
-    """Make the policy; raises `RequestError` (field `policy`) that lists the known ones."""
-    installed = {point.name: point for point in entry_points(group=GROUP)}
-    if name in POLICIES:
-        return POLICIES[name](weights, rng)
-    if name not in installed:
-        known = ", ".join(sorted({*POLICIES, *installed}))
-        raise RequestError(f"unknown policy {name!r}; known: {known}", code="unsupported", field="policy")
-    factory: PolicyFactory = installed[name].load()
+    """Make a policy that is there."""
+    factory: PolicyFactory = POLICIES.get(name) or entry_points(group=GROUP)[name].load()
     return factory(weights, rng)

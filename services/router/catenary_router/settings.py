@@ -4,13 +4,17 @@ from dataclasses import dataclass
 
 from catenary_runtime.config import Settings, option
 
+from catenary_router.policies import check_policy
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouterSettings(Settings):
     """The router's settings. Everything is on by default."""
 
     policy: str = option(
-        "kv", "kv, kv_dynamo, round_robin, least_loaded, random, direct, or an installed plug-in's name."
+        "kv",
+        "kv, kv_dynamo, round_robin, least_loaded, random, direct, or an installed plug-in's name.",
+        check=check_policy,
     )
     queue_limit: int = option(2000, "Turns that may wait for room; the next is refused with a retry-after.")
     queue_wait_s: float = option(120.0, "Seconds a turn waits at most.")

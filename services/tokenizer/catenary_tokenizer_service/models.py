@@ -1,9 +1,8 @@
 """The models this tokenizer can serve: cards that workers published, with tokenizer and parser loaded."""
 
 import asyncio
-import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from catenary_parsers import FORMATS, UnknownFormat, format_named, markers_of, r
 from catenary_protocols.bus.messages import ModelCard
 from catenary_protocols.errors import TransportError
 from catenary_runtime.bus import Bus
-from catenary_runtime.config import ConfigError
 from catenary_runtime.models import fetch_model
 from catenary_tokenizers import ModelDirectoryError, ModelTokenizer, TurnMemory, load
 from catenary_tokenizers.stabilise import BILLING_HEADER, Stabiliser
@@ -156,9 +154,7 @@ class Models:
 
 
 def options_of(settings: TokenizerSettings) -> ModelOptions:
-    """As set; raises `ConfigError` for a pattern that is no regular expression."""
-    _check_patterns("volatile", settings.volatile)
-    _check_patterns("moved_along", settings.moved_along)
+    """As set."""
     stabiliser = Stabiliser((BILLING_HEADER, *settings.volatile), settings.moved_along)
     return ModelOptions(
         memory_bytes=settings.turn_memory_mb << 20,
@@ -168,14 +164,6 @@ def options_of(settings: TokenizerSettings) -> ModelOptions:
         unshielded=frozenset(settings.unshielded),
         stabiliser=stabiliser,
     )
-
-
-def _check_patterns(field: str, patterns: Iterable[str]) -> None:
-    for pattern in patterns:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ConfigError(f"{field}: {pattern!r} is no regular expression: {error}", field=field) from error
 
 
 def open_model(

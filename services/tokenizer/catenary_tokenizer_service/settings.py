@@ -1,11 +1,21 @@
 """What the tokenizer takes beyond the common settings."""
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from catenary_runtime.config import Settings, option
 
 RUN_CONTEXT = r"<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>"
 """How a client begins what it tells of the run: a user message that is always the last, also after a tool's result."""
+
+
+def _check_patterns(patterns: Iterable[str]) -> None:
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,12 +38,15 @@ class TokenizerSettings(Settings):
         (), "Models, by name, in whose prompts a control token that a caller spells is one, as with Hugging Face."
     )
     volatile: tuple[str, ...] = option(
-        (), "Regular expressions of what changes in system texts without meaning, and is taken out of them."
+        (),
+        "Regular expressions of what changes in system texts without meaning, and is taken out of them.",
+        check=_check_patterns,
     )
     moved_along: tuple[str, ...] = option(
         (RUN_CONTEXT,),
         "Regular expressions of what a user message begins with that a client moves behind all others each turn: it "
         "is rendered behind the user message before it. Empty: none is.",
+        check=_check_patterns,
     )
     prompt_watch_mb: int = option(64, "Bound of last prompts kept to tell where a session's next one leaves them.")
     log_content: bool = option(False, "Write what a model said into the log when it could not be read as it was meant.")

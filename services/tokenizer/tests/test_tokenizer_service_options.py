@@ -13,7 +13,7 @@ from catenary_protocols.conversation import (
     UserMessage,
 )
 from catenary_protocols.turn_events import CallBegun, ReasoningDelta
-from catenary_runtime.config import ConfigError
+from catenary_runtime.config import ConfigError, load
 from catenary_tokenizer_service.ingress.prompts import encode
 from catenary_tokenizer_service.models import ServedModel, open_model, options_of
 from catenary_tokenizer_service.settings import RUN_CONTEXT, TokenizerSettings
@@ -83,5 +83,6 @@ async def test_volatile_passages_are_taken_out_of_system_texts_alone() -> None:
 
 @pytest.mark.parametrize("field", ["volatile", "moved_along"])
 def test_a_pattern_that_is_none_is_named(field: str) -> None:
-    with pytest.raises(ConfigError, match=f"{field}: '\\('"):
-        served(**{field: ("(",)})
+    flag = "--" + field.replace("_", "-")
+    with pytest.raises(ConfigError, match=rf"{flag}: '\(' is no regular expression: "):
+        load(TokenizerSettings, "tokenizer", [f"{flag}=("], {})

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from catenary_parsers import UnknownFormat, detect, format_named, reasoning_named
+from catenary_parsers import detect
 from catenary_protocols.bus.messages import ModelCard
 from catenary_protocols.errors import RequestError
 from catenary_runtime.hub import hub_directory, is_hub_id
@@ -13,7 +13,7 @@ from catenary_tokenizers import ModelDirectoryError, ModelTokenizer, embedded_pa
 from catenary_tokenizers.template import Unrendered
 
 from catenary_worker.engines.base import EngineInfo
-from catenary_worker.settings import WorkerSettings
+from catenary_worker.settings import DETECTED, WorkerSettings
 
 SPEAKS_PLAINLY = ("default", "none")
 """Formats of a model of which nothing tells that it calls tools or thinks."""
@@ -87,13 +87,5 @@ def _formats(settings: WorkerSettings, tokenizer: ModelTokenizer) -> tuple[str, 
     parser, reasoning = settings.parser, settings.reasoning
     if not parser:
         parser, detected = detect(tokenizer.chat_template, tokenizer.control_tokens) or SPEAKS_PLAINLY
-        reasoning = detected if reasoning == "auto" else reasoning
-    field = "parser"
-    try:
-        format_named(parser)
-        field = "reasoning"
-        if reasoning != "auto":
-            reasoning_named(reasoning)
-    except UnknownFormat as error:
-        raise RequestError(str(error), code="invalid_value", field=field) from error
+        reasoning = detected if reasoning == DETECTED else reasoning
     return parser, reasoning

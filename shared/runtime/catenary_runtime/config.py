@@ -9,10 +9,11 @@ import dataclasses
 import difflib
 import math
 import os
+import re
 import tomllib
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -30,13 +31,32 @@ class ConfigError(CatenaryError):
     default_code = "invalid_value"
 
 
-def option(default: Any, about: str, *, secret: bool = False, among: Sequence[Any] = (), positive: bool = False) -> Any:
-    """A field of a settings class: its default, one sentence about it, and which values it may have."""
-    more = {"secret": secret, "among": among, "positive": positive}
+def option(
+    default: Any,
+    about: str,
+    *,
+    secret: bool = False,
+    among: Sequence[Any] = (),
+    positive: bool = False,
+    check: Callable[[Any], object] | None = None,
+) -> Any:
+    """A field of a settings class: its default, one sentence about it, and which values it may have.
+
+    Words `among` others are taken in any case. `check` raises a `LookupError`, `OSError` or `ValueError` that says what
+    is wrong.
+    """
+    more = {"secret": secret, "among": among, "positive": positive, "check": check}
     return dataclasses.field(default=default, metadata={"about": about, **more})
 
 
 PORTS = range(1 << 16)
+_NAMESPACE = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+"""Its tokens begin subjects, and with dashes between them they are part of the names of streams and buckets."""
+
+
+def _check_namespace(text: str) -> None:
+    if not _NAMESPACE.fullmatch(text):
+        raise ValueError(f"{text!r} is not letters, digits, `-` and `_`, with dots between them")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +68,9 @@ class Settings:
     nats_cert: str = option("", "Certificate to show the broker (PEM).")
     nats_key: str = option("", "Key of that certificate (PEM).")
     namespace: str = option(
-        DEFAULT_NAMESPACE, "First tokens of every subject; meshes with different ones share a broker."
+        DEFAULT_NAMESPACE,
+        "First tokens of every subject; meshes with different ones share a broker.",
+        check=_check_namespace,
     )
     instance: str = option("", "Name of this instance; made up when left out.")
     host: str = option("127.0.0.1", "Address to bind HTTP to.")
@@ -81,14 +103,14 @@ def load(kind: type[S], section: str, argv: Sequence[str] = (), environ: Mapping
             if key not in fields:
                 raise ConfigError(f"{path}: unknown key `{key}` in [{table}]{_suggest(key, fields)}", field=key)
             where = f"{path}: [{table}] {key}"
-            values[key], origins[key] = _allowed(_checked(value, hints[key], where), fields[key], where), str(path)
+            values[key], origins[key] = allowed(_checked(value, hints[key], where), fields[key], where), str(path)
     for key, field in fields.items():
         for name in (f"CATENARY_{key}".upper(), f"CATENARY_{section}_{key}".upper()):
             if name in environ:
-                values[key], origins[key] = _allowed(_parsed(environ[name], hints[key], name), field, name), name
+                values[key], origins[key] = allowed(_parsed(environ[name], hints[key], name), field, name), name
     for key, text in flags.items():
         name = "--" + key.replace("_", "-")
-        values[key], origins[key] = _allowed(_parsed(text, hints[key], name), fields[key], name), "flag"
+        values[key], origins[key] = allowed(_parsed(text, hints[key], name), fields[key], name), "flag"
     settings = kind(**values)
     return Loaded(settings, {key: origins.get(key, "default") for key in fields})
 
@@ -185,14 +207,21 @@ def _counted(number: Any, where: str) -> Any:
     raise ConfigError(f"{where}: {number} is not 0 or more", field=where)
 
 
-def _allowed(value: Any, field: "dataclasses.Field[Any]", where: str) -> Any:
-    """The value, if the field may have it."""
-    among = field.metadata["among"]
+def allowed(value: Any, field: "dataclasses.Field[Any]", where: str) -> Any:
+    """The value, if the field may have it; raises `ConfigError` that begins with `where` it stands."""
+    among, check = field.metadata["among"], field.metadata["check"]
+    if among and isinstance(value, str):
+        value = value.lower()
     if among and value not in among:
         known = f"from {among[0]} to {among[-1]}" if isinstance(among, range) else f"one of {', '.join(among)}"
         raise ConfigError(f"{where}: {value!r} is not {known}", field=where)
     if field.metadata["positive"] and not value:
         raise ConfigError(f"{where}: {value!r} is not more than 0", field=where)
+    if check is not None:
+        try:
+            check(value)
+        except (LookupError, OSError, ValueError) as error:
+            raise ConfigError(f"{where}: {error}", field=where) from error
     return value
 
 

@@ -18,6 +18,7 @@ class ProbeSettings(Settings):
     limit: int | None = option(None, "At most.")
     tone: str = option("low", "How it sounds.", among=("low", "high"))
     pause_s: float = option(1.0, "Between two words.", positive=True)
+    shape: str = option("7", "A number, as a text.", check=int)
 
 
 def read(*argv: str, file: str = "", environ: dict[str, str] | None = None) -> Loaded[ProbeSettings]:
@@ -73,6 +74,9 @@ def test_the_file_here_is_read_unless_another_one_is_named() -> None:
         (["--limit", "4"], ProbeSettings(limit=4)),
         (["--share=0.25"], ProbeSettings(share=0.25)),
         (["--death-limit-s", "3"], ProbeSettings(death_limit_s=3.0)),
+        (["--log-level=WARNING", "--tone=High"], ProbeSettings(log_level="warning", tone="high")),
+        (["--namespace=acme.mesh-2.v_1"], ProbeSettings(namespace="acme.mesh-2.v_1")),
+        (["--shape=08"], ProbeSettings(shape="08")),
     ],
 )
 def test_flags_of_every_kind(argv: list[str], settings: ProbeSettings) -> None:
@@ -99,6 +103,13 @@ def test_values_of_every_kind_in_a_file() -> None:
         (["--pause-s=0"], "--pause-s: 0.0 is not more than 0"),
         (["--admin-port=65536"], "--admin-port: 65536 is not from 0 to 65535"),
         (["--log-level=loud"], "--log-level: 'loud' is not one of debug, info, warning, error"),
+        (
+            ["--namespace=acme mesh"],
+            "--namespace: 'acme mesh' is not letters, digits, `-` and `_`, with dots between them",
+        ),
+        (["--namespace=acme.*"], "--namespace: 'acme.*' is not letters, digits, `-` and `_`, with dots between them"),
+        (["--namespace=acme."], "--namespace: 'acme.' is not letters, digits, `-` and `_`, with dots between them"),
+        (["--shape=round"], "--shape: invalid literal for int() with base 10: 'round'"),
         (["--config", "."], ". cannot be read: Is a directory"),
         (["--loud", "maybe"], "--loud: 'maybe' is not true or false"),
         (["--config", "absent.toml"], "absent.toml does not exist"),
@@ -114,6 +125,10 @@ def test_a_wrong_flag_is_named(argv: list[str], said: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        (
+            "[worker]\nshape = 'round'\n",
+            "my.toml: [worker] shape: invalid literal for int() with base 10: 'round'",
+        ),
         ("[worker]\nsise = 3\n", "my.toml: unknown key `sise` in [worker]; did you mean `size`?"),
         ("[mesh]\nnamespaces = 'x'\n", "my.toml: unknown key `namespaces` in [mesh]; did you mean `namespace`?"),
         ("[workers]\n", "my.toml: unknown table [workers]; did you mean `worker`?"),
@@ -150,6 +165,8 @@ def test_a_wrong_variable_is_named() -> None:
         read(environ={"CATENARY_SIZE": "x"})
     with pytest.raises(ConfigError, match="CATENARY_TONE: 'shrill' is not one of low, high"):
         read(environ={"CATENARY_TONE": "shrill"})
+    with pytest.raises(ConfigError, match="CATENARY_WORKER_SHAPE: invalid literal"):
+        read(environ={"CATENARY_WORKER_SHAPE": "round"})
 
 
 def test_the_models_table_is_for_the_launcher() -> None:
