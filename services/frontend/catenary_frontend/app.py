@@ -70,6 +70,8 @@ def make_app(edge: Edge, version: str) -> App:
         if scope["path"] in probes:
             await respond(edge.health, scope["path"], send)
             return
+        if scope["method"] == "HEAD":  # answered as GET; the server, whose scope stays as it is, sends no body
+            scope = {**scope, "method": "GET"}
         request_id = mark(scope, send).encode()
 
         async def stamped(message: Message) -> None:

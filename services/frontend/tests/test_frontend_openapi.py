@@ -1,4 +1,4 @@
-"""The served OpenAPI document: every body has the schema of the type that reads or writes it."""
+"""The served pages. Of the OpenAPI document every body has the schema of the type that reads or writes it."""
 
 import json
 import re
@@ -81,3 +81,16 @@ async def test_the_reference_page_names_every_path_and_field_and_loads_nothing(s
         assert f'id="{name}"' in answer.text
         assert all(f"<code>{field}</code>" in answer.text for field in schema.get("properties", {}))
     assert all(f'id="{name}"' in answer.text for name in re.findall(r'href="#([^"]+)"', answer.text))
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/models", "/v1/models/org/m", "/docs", "/openapi.json", "/v1/models/none", "/v1/messages"]
+)
+async def test_a_head_is_that_of_the_page_and_no_more(stand: Stand, path: str) -> None:
+    page = await stand.http.get(path)
+    head = await stand.http.head(path)
+    assert head.status_code == page.status_code
+    assert head.headers["content-length"] == page.headers["content-length"] == str(len(page.content))
+    assert head.headers["content-type"] == page.headers["content-type"]
+    assert head.content == b""
+    assert head.headers["x-request-id"]
