@@ -45,7 +45,20 @@ async def test_a_token_that_the_model_does_not_have_is_refused(client: httpx.Asy
     request = {"model": MODEL, "max_tokens": 1}
     last = (await client.post("/tokenize", json={"model": MODEL, "prompt": "a"})).json()["tokens"]
     assert (await client.post("/v1/completions", json={**request, "prompt": last})).status_code == 200
-    refused = await client.post("/v1/completions", json={**request, "prompt": [*last, 10**9]})
-    assert refused.status_code == 400
-    assert refused.json()["error"]["param"] == "prompt"
-    assert "1000000000 is no token of this model" in refused.json()["error"]["message"]
+    for path, field in (("/v1/completions", "prompt"), ("/detokenize", "tokens")):
+        for token, text in ((10**9, "1000000000 is no token of this model"), (-1, "expected `int` >= 0")):
+            refused = await client.post(path, json={**request, field: [*last, token]})
+            assert refused.status_code == 400
+            assert refused.json()["error"]["param"].startswith(field)
+            assert text in refused.json()["error"]["message"]
+
+
+async def test_a_token_that_the_client_names_ends_the_answer_and_is_not_shown(client: httpx.AsyncClient) -> None:
+    request: dict[str, Any] = {"model": MODEL, "prompt": "The tide at Ayr", "seed": 3, "max_tokens": 12}
+    text = (await client.post("/v1/completions", json=request)).json()["choices"][0]["text"]
+    said = (await client.post("/tokenize", json={"model": MODEL, "prompt": text})).json()["tokens"]
+    stop = said[3]
+    begin = (await client.post("/detokenize", json={"model": MODEL, "tokens": said[: said.index(stop)]})).json()
+    answer = (await client.post("/v1/completions", json={**request, "stop_token_ids": [stop]})).json()
+    assert answer["choices"][0] == {**answer["choices"][0], "text": begin["prompt"], "finish_reason": "stop"}
+    assert answer["usage"]["completion_tokens"] == said.index(stop) + 1

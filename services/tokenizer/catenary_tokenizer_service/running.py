@@ -16,6 +16,7 @@ from catenary_protocols.bus.messages import (
     TurnTokens,
     WorkerLoad,
 )
+from catenary_protocols.conversation import Sampling
 from catenary_protocols.errors import ErrorInfo
 from catenary_protocols.ids import TurnKey
 from catenary_runtime.bus import LONGEST_MESSAGE, Ask, Bus
@@ -84,7 +85,7 @@ class Runner:
             prompt=turn.prompt.ids,
             generated=bytes(turn.generated.ids),
             sampling=turn.sampling,
-            stop_token_ids=tuple(sorted(model.tokenizer.eos_ids)),
+            stop_token_ids=_stops(turn.sampling, model.tokenizer.eos_ids),
             hints=request.hints,
             salt=turn.prompt.salt,
             images=turn.prompt.images,
@@ -255,3 +256,8 @@ class Runner:
         RESENDS.labels(reason=reason).inc()
         message = ResendTokens(turn=turn.key, tokenizer=self._presence.instance, offset=turn.generated.count)
         self._bus.publish(self._bus.subjects.to("do", worker=turn.worker), encode(message))
+
+
+def _stops(sampling: Sampling, eos: frozenset[int]) -> tuple[int, ...]:
+    """Ids that end the turn: the client's, and the model's own unless they are to be ignored."""
+    return tuple(sorted({*sampling.stop_token_ids, *(() if sampling.ignore_eos else eos)}))

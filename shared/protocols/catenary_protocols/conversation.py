@@ -143,7 +143,8 @@ class Sampling(Wire, frozen=True):
     """How to choose tokens, and when to stop.
 
     `max_tokens` counts generated tokens from the original prompt; None means up to the model's context. `stop` matches
-    visible text only. `logprobs`: log probabilities are told, with so many alternatives (0 to 20); None: they are not.
+    visible text only; a token of `stop_token_ids` ends the turn as the model's own do, and is no visible text.
+    `logprobs`: log probabilities are told, with so many alternatives (0 to 20); None: they are not.
     """
 
     max_tokens: int | None = None
@@ -157,6 +158,7 @@ class Sampling(Wire, frozen=True):
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
     stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
     logit_bias: dict[int, float] = {}

@@ -22,11 +22,12 @@ from catenary_protocols.errors import CatenaryError, ErrorInfo
 from catenary_protocols.ids import TurnKey
 from catenary_runtime.bus import Bus
 from catenary_runtime.presence import Presence
+from catenary_tokenizers import unpack
 from nats.aio.msg import Msg
 
 from catenary_tokenizer_service.core.generated import TOKEN_BYTES
+from catenary_tokenizer_service.ingress.prompts import check_known, whole
 from catenary_tokenizer_service.ingress.prompts import encode as encode_prompt
-from catenary_tokenizer_service.ingress.prompts import whole
 from catenary_tokenizer_service.serving import Serving
 from catenary_tokenizer_service.turns import Turns
 
@@ -127,7 +128,9 @@ class Commands:
 
     async def _text(self, msg: Msg, command: Detokenize) -> None:
         try:
-            text = (await self._serving.model(command.model)).tokenizer.decode(command.ids)
+            model = await self._serving.model(command.model)
+            check_known(model, unpack(command.ids), "tokens")
+            text = model.tokenizer.decode(command.ids)
         except CatenaryError as error:
             self._answer(msg, Refused(error=error.info))
         else:

@@ -1,7 +1,7 @@
 """A conversation to a prompt: render, encode, hash, check against the context, guide the answer."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -99,6 +99,7 @@ async def prepare(model: ServedModel, request: TurnRequest, last: SeenPrompt | N
     conversation, wanted = whole(model, request.conversation, request), request.sampling.max_tokens
     if request.sampling.logprobs is not None and not model.card.logprobs:
         raise RequestError("this model's engine tells no log probabilities", code="unsupported", field="logprobs")
+    check_known(model, request.sampling.stop_token_ids, "stop_token_ids")
     scope = scope_of(
         tenant=request.tenant, salt=request.salt, model=model.card.card, template=model.tokenizer.chat_template
     )
@@ -167,7 +168,7 @@ async def _given(model: ServedModel, conversation: Conversation) -> Encoded:
     """A prompt that is not rendered: as text, in which control tokens are spelled out, or as ids."""
     tokenizer, ids, text = model.tokenizer, conversation.ids, conversation.text
     if ids:
-        _check_known(ids, len(tokenizer.table.pieces))
+        check_known(model, unpack(ids), "prompt")
         text = text or tokenizer.decode(ids)
     else:
         rendered = tokenizer.spelled(text)
@@ -176,12 +177,13 @@ async def _given(model: ServedModel, conversation: Conversation) -> Encoded:
     return Encoded(text, ids, seen_prompt(ids, (), ()), time.time())
 
 
-def _check_known(ids: bytes, size: int) -> None:
+def check_known(model: ServedModel, ids: Iterable[int], field: str) -> None:
     """An id past the vocabulary is not looked up on a GPU: there it could be the end of the engine."""
-    highest = max(unpack(ids))
-    if highest >= size:
-        message = f"`prompt`: {highest} is no token of this model; its last is {size - 1}"
-        raise RequestError(message, code="invalid_value", field="prompt")
+    last = len(model.tokenizer.table.pieces) - 1
+    highest = max(ids, default=0)
+    if highest > last:
+        message = f"`{field}`: {highest} is no token of this model; its last is {last}"
+        raise RequestError(message, code="invalid_value", field=field)
 
 
 async def _rendered(model: ServedModel, render: Callable[[], Rendered]) -> Rendered:

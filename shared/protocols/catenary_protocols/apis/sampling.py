@@ -13,6 +13,7 @@ Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Alternatives = Annotated[int, Meta(ge=0, le=20)]
 TokenId = Annotated[int, Meta(ge=0, le=2**32 - 1)]
+StopTokens = Annotated[list[TokenId], Meta(max_length=64)]
 StopString = Annotated[str, Meta(min_length=1, max_length=1024)]
 
 
@@ -30,6 +31,7 @@ class SamplingFields(Wire, frozen=True):
     frequency_penalty: Penalty | None = None
     repetition_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
     stop: StopString | Annotated[list[StopString], Meta(max_length=64)] | None = None
+    stop_token_ids: StopTokens | None = None
     ignore_eos: bool | None = None
     logit_bias: dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]] | None = None
     n: Annotated[int, Meta(ge=1, le=16)] | None = None
@@ -53,6 +55,7 @@ def sampling_of(said: SamplingFields, limit: int | None, logprobs: int | None = 
         frequency_penalty=said.frequency_penalty or 0.0,
         repetition_penalty=said.repetition_penalty or 1.0,
         stop=(stop,) if isinstance(stop, str) else tuple(stop),
+        stop_token_ids=tuple(said.stop_token_ids or ()),
         ignore_eos=bool(said.ignore_eos),
         logprobs=logprobs,
         logit_bias=said.logit_bias or {},
