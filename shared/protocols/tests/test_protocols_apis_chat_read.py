@@ -107,7 +107,16 @@ REFUSED = [
     (body(nvext={"run_tools": ["nope"]}), "invalid_value", "nvext.run_tools[0]"),
     (body(nvext={"agent_hints": {"latency_sensitivity": 2}}), "invalid_value", "nvext.agent_hints.latency_sensitivity"),
     (body(stream_options={"include_usage": 1}), "invalid_value", "stream_options.include_usage"),
+    (body(modalities=["text", "audio"]), "unsupported", "modalities[1]"),
+    (body(audio={"voice": "alloy", "format": "wav"}), "unsupported", "audio"),
+    (body(stop_token_ids=[3, -1]), "invalid_value", "stop_token_ids[1]"),
 ]
+
+
+def test_wishes_that_are_not_fulfilled_are_named() -> None:
+    wishes = {"verbosity": "low", "prediction": {"type": "content", "content": "a"}, "web_search_options": {}}
+    assert CHAT.read(body(**wishes, nvext={"x": 1})).passed_over == (*wishes, "nvext.x")
+    assert CHAT.read(body(**dict.fromkeys(wishes), modalities=["text"], audio=None)).passed_over == ()
 
 
 @pytest.mark.parametrize(
@@ -299,3 +308,8 @@ def test_the_form_of_the_answer_is_a_schema() -> None:
     assert json.loads(CHAT.read(body(response_format=form)).answer_schema) == {"type": "array"}
     assert json.loads(CHAT.read(body(response_format={"type": "json_object"})).answer_schema) == {"type": "object"}
     assert CHAT.read(body(response_format={"type": "text"})).answer_schema == ""
+
+
+def test_the_clients_own_stop_tokens_reach_the_turn() -> None:
+    assert CHAT.read(body(stop_token_ids=[7, 3])).sampling.stop_token_ids == (7, 3)
+    assert CHAT.read(body(stop_token_ids=None)).sampling.stop_token_ids == ()

@@ -259,10 +259,30 @@ def test_limits_stops_and_effort() -> None:
     assert draft.conversation.template == '{"reasoning_effort":"high"}'
 
 
+def form(schema: Any) -> dict[str, Any]:
+    return {"type": "json_schema", "schema": schema}
+
+
 def test_a_schema_for_the_answer() -> None:
     schema = {"type": "object", "properties": {"title": {"type": "string"}}}
-    draft = read(output_config={"format": {"type": "json_schema", "schema": schema}})
-    assert json.loads(draft.answer_schema) == schema
+    for said in ({"output_config": {"format": form(schema)}}, {"output_format": form(schema)}):
+        assert json.loads(read(**said).answer_schema) == schema
+    assert read(output_format=None, output_config={"format": None}).answer_schema == ""
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ({"output_format": form({"type": "nosuch"})}, "output_format.schema.type"),
+        ({"output_config": {"format": form({"pattern": "("})}}, "output_config.format.schema.pattern"),
+        ({"output_format": form({}), "output_config": {"format": form({})}}, "output_format"),
+        ({"tools": [{**TIDE, "strict": True, "input_schema": {"enum": 1}}]}, "tools[0].input_schema.enum"),
+    ],
+)
+def test_a_schema_that_is_none_is_named(said: Any, field: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        read(**said)
+    assert caught.value.field == field
 
 
 @pytest.mark.parametrize(

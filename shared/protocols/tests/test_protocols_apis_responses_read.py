@@ -268,3 +268,21 @@ JSON = st.recursive(
 def test_any_json_is_read_or_refused(items: Any, tools: Any, choice: Any) -> None:
     with suppress(RequestError):
         draft_of(input=items, tools=tools, tool_choice=choice)
+
+
+def test_wishes_that_are_not_fulfilled_are_named() -> None:
+    assert draft_of(max_tool_calls=3, text={"verbosity": "low"}).passed_over == ("max_tool_calls", "text.verbosity")
+    assert draft_of(max_tool_calls=None, text={"verbosity": None}).passed_over == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ({"text": {"format": {"type": "json_schema", "schema": {"type": "nosuch"}}}}, "text.format.schema.type"),
+        ({"tools": [{**TIDE, "strict": True, "parameters": {"required": 1}}]}, "tools[0].parameters.required"),
+    ],
+)
+def test_a_schema_that_is_none_is_named(said: Any, field: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        draft_of(**said)
+    assert caught.value.field == field

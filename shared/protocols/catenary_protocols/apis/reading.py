@@ -5,11 +5,13 @@ that holds one would otherwise be refused for ever.
 """
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 import msgspec
 
 from catenary_protocols.errors import RequestError
+from catenary_protocols.wire import Wire
 
 T = TypeVar("T")
 
@@ -61,6 +63,11 @@ def _wrong_field(text: str, within: str) -> RequestError:
         return lacking(field)
     told = told[:1].lower() + told[1:]
     return RequestError(f"`{field}`: {told}" if field else told, code="invalid_value", field=field)
+
+
+def told(request: Wire, wishes: Iterable[str]) -> Iterator[str]:
+    """Those fields of a request that are there: wishes that nobody here fulfils and that no answer is wrong without."""
+    return (wish for wish in wishes if getattr(request, wish) is not None)
 
 
 def joined(path: str, rest: str) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Raw
 
+from catenary_protocols.apis.json_schema import check_schema
 from catenary_protocols.apis.reading import read, wrong
 from catenary_protocols.conversation import Tool
 from catenary_protocols.wire import Wire
@@ -34,19 +35,25 @@ ANY_OBJECT = '{"type":"object"}'
 
 
 def tool_of(name: str, description: str | None, parameters: Raw, *, strict: bool | None, path: str) -> Tool:
-    """The tool; raises `RequestError` that names `path` for a schema that is none. No schema: no arguments."""
+    """The tool; raises `RequestError` that names `path` for a schema that is none. No schema: no arguments.
+
+    Of one that is not strict, no more is asked than that its arguments are an object.
+    """
     schema = bytes(parameters)
     if schema in {b"", b"null"}:
         return Tool(name=name, description=description or "", strict=bool(strict))
     read(_schema, schema, within=path)
     _check_depth(schema, path)
+    if strict:
+        check_schema(schema, path)
     return Tool(name=name, description=description or "", strict=bool(strict), schema=schema.decode())
 
 
 def schema_text(schema: Raw, path: str) -> str:
-    """A JSON Schema as JSON text; raises `RequestError` that names `path` when it is no object."""
+    """A JSON Schema as JSON text; raises `RequestError` that names the place under `path` of what is wrong in it."""
     read(_object, bytes(schema), within=path)
     _check_depth(bytes(schema), path)
+    check_schema(bytes(schema), path)
     return bytes(schema).decode()
 
 

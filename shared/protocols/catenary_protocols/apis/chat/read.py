@@ -15,13 +15,15 @@ from catenary_protocols.apis.chat.request import (
     ResponseFormat,
 )
 from catenary_protocols.apis.nvext import NvExt, unknown_keys
-from catenary_protocols.apis.reading import CONTINUED, lacking, read, wrong
+from catenary_protocols.apis.reading import CONTINUED, lacking, read, told, wrong
 from catenary_protocols.apis.sampling import sampling_of
 from catenary_protocols.apis.tools import ANY_OBJECT, schema_text, tool_of
 from catenary_protocols.conversation import Conversation, Tool, ToolChoice
 
 _request = msgspec.json.Decoder(ChatRequest)
 _encode = msgspec.json.Encoder().encode
+_TEXT_ALONE = "answers are text; no other form of them is made here"
+_WISHES = ("verbosity", "prediction", "web_search_options")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +57,7 @@ def read_chat(body: bytes) -> ChatDraft:
         hints=nvext.hints,
         within=nvext.within,
         session_final=bool(nvext.session_final),
-        passed_over=unknown_keys(body),
+        passed_over=(*told(request, _WISHES), *unknown_keys(body)),
         stream=bool(request.stream),
         run_tools=nvext.tools_to_run(tools),
         tool_dispatch=bool(nvext.tool_dispatch),
@@ -84,6 +86,11 @@ def _newer(request: ChatRequest) -> ChatRequest:
 
 def _refuse_unsupported(request: ChatRequest) -> None:
     """Refuse what would change the answer if it were ignored."""
+    if request.audio is not None:
+        raise wrong("audio", _TEXT_ALONE, code="unsupported")
+    for place, form in enumerate(request.modalities or ()):
+        if form != "text":
+            raise wrong(f"modalities[{place}]", _TEXT_ALONE, code="unsupported")
     if request.continue_final_message:
         raise wrong("continue_final_message", CONTINUED, code="unsupported")
     if request.add_generation_prompt is False:

@@ -159,7 +159,11 @@ class ResponseFormat(Wire, frozen=True):
 
 
 class ChatRequest(SamplingFields, frozen=True, kw_only=True):
-    """Body of `POST /v1/chat/completions`."""
+    """Body of `POST /v1/chat/completions`.
+
+    Answers are text: another of the `modalities`, and `audio`, are refused. `verbosity`, `prediction` and
+    `web_search_options` are wishes that are passed over, and said to be.
+    """
 
     model: str
     messages: Annotated[list[ChatMessage], Meta(min_length=1)]
@@ -174,6 +178,11 @@ class ChatRequest(SamplingFields, frozen=True, kw_only=True):
     functions: list[FunctionTool] | None = None
     function_call: Literal["none", "auto"] | FunctionName | None = None
     response_format: ResponseFormat | None = None
+    modalities: list[str] | None = None
+    audio: Any = None
+    verbosity: Any = None
+    prediction: Any = None
+    web_search_options: Any = None
     reasoning_effort: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     continue_final_message: bool | None = None

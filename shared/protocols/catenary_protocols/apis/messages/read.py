@@ -42,7 +42,6 @@ def read_messages(sealed: Sealed, body: bytes) -> MessagesDraft:
         raise wrong(f"messages[{len(request.messages) - 1}]", CONTINUED, code="unsupported")
     nvext = request.nvext or NvExt()
     session, user = _caller(request)
-    answer = request.output_config.format if request.output_config else None
     return MessagesDraft(
         model=request.model,
         conversation=conversation,
@@ -60,7 +59,7 @@ def read_messages(sealed: Sealed, body: bytes) -> MessagesDraft:
         stream=bool(request.stream),
         run_tools=nvext.tools_to_run(conversation.tools),
         tool_dispatch=bool(nvext.tool_dispatch),
-        answer_schema=schema_text(answer.schema, "output_config.format.schema") if answer else "",
+        answer_schema=_answer_schema(request),
         clamp=True,
         session=session,
         user=user,
@@ -132,6 +131,15 @@ def _tool_choice(choice: Choice, tools: tuple[Tool, ...]) -> ToolChoice:
             return ToolChoice(mode="named", name=choice.name or "")
         case mode:
             return ToolChoice(mode=mode)
+
+
+def _answer_schema(request: MessagesRequest) -> str:
+    form, older = request.output_config.format if request.output_config else None, request.output_format
+    if form and older:
+        raise wrong("output_format", "is the older form of `output_config.format`; the request has both")
+    if form:
+        return schema_text(form.schema, "output_config.format.schema")
+    return schema_text(older.schema, "output_format.schema") if older else ""
 
 
 def _display(request: MessagesRequest) -> Literal["shown", "sealed", "hidden"]:

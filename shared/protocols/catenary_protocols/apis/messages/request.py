@@ -86,7 +86,7 @@ class CountRequest(Wire, frozen=True):
 
 
 class MessagesRequest(CountRequest, frozen=True, kw_only=True):
-    """Body of `POST /v1/messages`."""
+    """Body of `POST /v1/messages`. `output_format` is the older form of `output_config.format`."""
 
     max_tokens: Tokens
     stream: bool | None = None
@@ -95,4 +95,5 @@ class MessagesRequest(CountRequest, frozen=True, kw_only=True):
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
     metadata: Metadata | None = None
+    output_format: OutputFormat | None = None
     nvext: NvExt | None = None

@@ -1,6 +1,6 @@
 """Request bytes → draft; a draft and what went before → the draft of the whole conversation."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from catenary_protocols.apis.api import Draft
 from catenary_protocols.apis.nvext import NvExt, unknown_keys
-from catenary_protocols.apis.reading import lacking, mended, read, wrong
+from catenary_protocols.apis.reading import lacking, mended, read, told, wrong
 from catenary_protocols.apis.responses.items import items_of, read_items
 from catenary_protocols.apis.responses.request import Echo, ReasoningOptions, ResponsesRequest, TextOptions
 from catenary_protocols.apis.responses.tools import Toolbox
@@ -73,7 +73,7 @@ def read_responses(body: bytes, sealed: Sealed) -> ResponsesDraft:
         hints=nvext.hints,
         within=nvext.within,
         session_final=bool(nvext.session_final),
-        passed_over=unknown_keys(body),
+        passed_over=(*_wishes(request), *unknown_keys(body)),
         stream=bool(request.stream),
         run_tools=nvext.tools_to_run(tools),
         tool_dispatch=bool(nvext.tool_dispatch),
@@ -110,6 +110,11 @@ def _refuse_unsupported(request: ResponsesRequest) -> None:
             raise wrong(name, "is not kept here; send `input`, or `previous_response_id`", code="unsupported")
     if request.background:
         raise wrong("background", "responses are not made in the background", code="unsupported")
+
+
+def _wishes(request: ResponsesRequest) -> Iterator[str]:
+    yield from told(request, ("max_tool_calls",))
+    yield from (f"text.{wish}" for wish in told(request.text or TextOptions(), ("verbosity",)))
 
 
 def _logprobs(request: ResponsesRequest) -> int | None:

@@ -179,13 +179,18 @@ class TextFormat(Wire, frozen=True):
 
 
 class TextOptions(Wire, frozen=True):
-    """What the text is like."""
+    """What the text is like. `verbosity` is passed over, and said to be."""
 
     format: TextFormat | None = None
+    verbosity: Any = None
 
 
 class ResponsesRequest(Wire, frozen=True):
-    """Body of `POST /v1/responses`."""
+    """Body of `POST /v1/responses`.
+
+    `max_tool_calls` counts calls of tools that the API's own provider would run; there are none here, so it is passed
+    over, and said to be.
+    """
 
     model: str
     input: str | list[Item] | None = None
@@ -197,6 +202,7 @@ class ResponsesRequest(Wire, frozen=True):
     stream: bool | None = None
     store: bool | None = None
     background: bool | None = None
+    max_tool_calls: Any = None
     include: list[str] | None = None
     max_output_tokens: Tokens | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None

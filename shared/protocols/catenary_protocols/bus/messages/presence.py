@@ -33,7 +33,11 @@ class LiveTurn(Wire, frozen=True):
 
 
 class Beat(Message, frozen=True):
-    """A service is alive. Sent every 250 ms, and at once when something changed."""
+    """A service is alive. Sent every 250 ms, and at once when something changed.
+
+    Attributes:
+        warning: what is amiss with it though it takes work, for people.
+    """
 
     service: str
     instance: str
@@ -43,6 +47,7 @@ class Beat(Message, frozen=True):
     tails: tuple[LinkTail, ...] = ()
     turns: tuple[LiveTurn, ...] = ()
     sent_at: float = 0.0
+    warning: str = ""
 
 
 class WorkerLoad(Message, frozen=True):
