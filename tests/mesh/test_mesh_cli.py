@@ -12,7 +12,7 @@ import httpx
 import pytest
 from catenary_cli.__main__ import main
 
-from tests.mesh.harness import MODEL, PATIENCE_S, WEATHER, RunningMesh
+from tests.mesh.harness import MODEL, PATIENCE_S, WEATHER, RunningMesh, running_mesh
 
 Said = Callable[..., str]
 
@@ -157,6 +157,22 @@ def test_the_doctor_finds_a_whole_mesh_whole(mesh: RunningMesh, said: Said) -> N
     assert checks >= {"broker", "streams", "services", "versions", "ready", "clocks", "APIs", "data directory"}
     assert "secret" not in str(findings)
     assert mesh.broker.split(":")[2].split("@")[0] not in str(findings)
+
+
+@pytest.mark.slow
+def test_an_mcp_server_that_is_dead_is_warned_of_and_stops_nothing(
+    tmp_path: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = tmp_path / "tools.toml"
+    registry.write_text('[[mcp]]\nname = "dead"\ncommand = ["/no/such/program"]\n')
+    monkeypatch.setenv("CATENARY_TOOL_DISPATCH_REGISTRY", str(registry))
+    with running_mesh(tmp_path / "mesh", "--workers", "1") as mesh:
+        assert ask(mesh).json()["choices"]
+        findings = {one["check"]: one for one in json.loads(said(mesh, "doctor", "-o", "json", code=1))}
+    assert [name for name, one in findings.items() if not one["ok"]] == ["warnings"]
+    told = "tool-dispatch: mcp: dead: not connected: FileNotFoundError: [Errno 2] "
+    assert told in findings["warnings"]["found"]
+    assert f"catenary: warning: {told}" in (tmp_path / "mesh" / "up.log").read_text()
 
 
 def test_services_are_listed(mesh: RunningMesh, said: Said) -> None:

@@ -191,9 +191,10 @@ async def _services(nc: Client, mesh: Target) -> list[Finding]:
 
 
 async def _beats(nc: Client, mesh: Target) -> list[Finding]:
-    """Who is not ready, and whose clock is not ours."""
+    """Who is not ready, who warns of something, and whose clock is not ours."""
     late: dict[str, float] = {}
     ready: dict[str, bool] = {}
+    amiss: dict[str, str] = {}
 
     async def on_beat(msg: Msg) -> None:
         beat = _decode(msg.data)
@@ -201,11 +202,13 @@ async def _beats(nc: Client, mesh: Target) -> list[Finding]:
         passed = time.time() - beat.sent_at
         late[name] = min(passed, late.get(name, passed), key=abs)
         ready[name] = beat.ready
+        amiss[name] = "" if isinstance(beat, WorkerLoad) else beat.warning
 
     for channel in ("beat", "load"):
         await nc.subscribe(mesh.subjects.to(channel), cb=on_beat)
     await asyncio.sleep(LISTEN_S)
     waiting = [name for name, is_ready in ready.items() if not is_ready]
+    warned = [f"{name}: {warning}" for name, warning in amiss.items() if warning]
     skewed = [f"{name} {passed:+.1f} s" for name, passed in late.items() if abs(passed) > SKEW_S]
     widest = max(map(abs, late.values()), default=0.0)
     return [
@@ -214,6 +217,12 @@ async def _beats(nc: Client, mesh: Target) -> list[Finding]:
             ok=bool(ready) and not waiting,
             found=f"not ready: {', '.join(waiting)}" if waiting else f"{len(ready)} of {len(ready)}",
             cure="ask its /ready, which says what is amiss",
+        ),
+        Finding(
+            check="warnings",
+            ok=not warned,
+            found="; ".join(warned) or "none",
+            cure="mend what is named; the service tries again by itself",
         ),
         Finding(
             check="clocks",

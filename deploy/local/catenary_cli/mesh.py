@@ -19,7 +19,7 @@ from nats.errors import Error as NatsError
 from catenary_cli.broker import Broker, claim
 from catenary_cli.options import Options
 from catenary_cli.plan import plan_services
-from catenary_cli.processes import Child, LaunchError, Plan, answers
+from catenary_cli.processes import Child, LaunchError, Plan, warnings
 
 STATE = "mesh.json"
 MIN_PAYLOAD = 8 * 1024 * 1024
@@ -126,9 +126,12 @@ class Mesh:
         """All of them at once: one that was ready may have a model to load since another one is."""
         deadline = asyncio.get_running_loop().time() + self.options.flags.ready_s
         while True:
-            ready = await asyncio.gather(*(answers(child.plan.url) for child in self.services))
-            waiting = [child for child, is_ready in zip(self.services, ready, strict=True) if not is_ready]
+            told = await asyncio.gather(*(warnings(child.plan.url) for child in self.services))
+            waiting = [child for child, said in zip(self.services, told, strict=True) if said is None]
             if not waiting:
+                for child, said in zip(self.services, told, strict=True):
+                    for line in said or ():
+                        self.say(f"warning: {child.plan.instance}: {line}")
                 return
             ended = [child for child in waiting if child.ended is not None]
             if ended or asyncio.get_running_loop().time() > deadline:

@@ -5,6 +5,7 @@ half a minute begins anew. Exit 0 unasked means that somebody drained it on purp
 """
 
 import asyncio
+import json
 import os
 import signal
 import ssl
@@ -148,8 +149,11 @@ def _how(code: int) -> str:
     return signal.Signals(-code).name if code < 0 else f"exit {code}"
 
 
-async def answers(url: str) -> bool:
-    """Whether an HTTP GET is answered by 200 within two seconds. No certificate is asked for: it is our own process."""
+async def warnings(url: str) -> list[str] | None:
+    """What a service that is ready warns of; None when its `/ready` does not say within two seconds that it is.
+
+    No certificate is asked for: it is our own process.
+    """
     where = urlsplit(url)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if where.scheme == "https" else None
     if tls is not None:
@@ -159,8 +163,11 @@ async def answers(url: str) -> bool:
             reader, writer = await asyncio.open_connection(where.hostname, where.port, ssl=tls)
             try:
                 writer.write(f"GET {where.path} HTTP/1.1\r\nHost: {where.netloc}\r\nConnection: close\r\n\r\n".encode())
-                return (await reader.readline()).split()[1:2] == [b"200"]
+                head, _, body = (await reader.read()).partition(b"\r\n\r\n")
             finally:
                 writer.close()
-    except (OSError, TimeoutError):
-        return False
+        if head.split()[1:2] != [b"200"]:
+            return None
+        return [f"{row['check']}: {row['detail']}" for row in json.loads(body)["checks"] if not row["ok"]]
+    except (OSError, TimeoutError, ValueError):
+        return None

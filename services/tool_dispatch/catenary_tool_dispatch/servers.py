@@ -5,6 +5,7 @@ and logged. Lanes are added and never taken away: one whose tool is gone answers
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from catenary_tool_dispatch.executors.mcp import McpServer
 
 log = structlog.get_logger()
+FIRST_S = 10.0
+"""How long the start waits for servers. Whoever takes longer, or fails, is there when it is."""
 _LONGEST_NAME = 128
 _MOST = 2048
 """Lanes of all servers: one that thinks up new names for ever must not fill the memory."""
@@ -56,16 +59,20 @@ class Servers:
         for server in self._all:
             self._lives.append(self._desk.spawn(server.run(), f"mcp {server.spec.name}"))
 
-    async def listed(self) -> None:
-        """Wait until each has said which tools it has."""
-        for server in self._all:
-            await server.listed.wait()
+    async def tried(self) -> None:
+        """Wait until each has said which tools it has, or failed to; not for long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_S):
+                for server in self._all:
+                    await server.tried.wait()
 
     async def stop(self) -> None:
-        """End them in order."""
-        for server in self._all:
+        """End them in order; one that has not come up is not waited for."""
+        for server, life in zip(self._all, self._lives, strict=False):
             server.stop()
-        await asyncio.gather(*self._lives)
+            if not server.state()[0]:
+                life.cancel()
+        await asyncio.gather(*self._lives, return_exceptions=True)
 
     def _offer(self, server: "McpServer", tools: "Sequence[Named]") -> None:
         from catenary_tool_dispatch.executors.mcp import McpExecutor

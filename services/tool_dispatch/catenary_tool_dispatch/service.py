@@ -34,7 +34,7 @@ class ToolDispatchService(Service[ToolDispatchSettings]):
         self.pulling_own = asyncio.Event()
         """Set once every tool that the registry names itself is being pulled."""
         self.pulling = asyncio.Event()
-        """Set once every tool is being pulled, those that MCP servers named at first, too."""
+        """Set once every tool is being pulled, those of the MCP servers that came up at first, too."""
 
     async def start(self) -> None:
         """Read the registry, catch up with the stream, then pull."""
@@ -50,7 +50,7 @@ class ToolDispatchService(Service[ToolDispatchSettings]):
         self.servers = Servers(registry.servers.values(), self.lanes, desk, self._open)
         self.health.checks["tools"] = self._bound
         if registry.servers:
-            self.health.checks["mcp"] = self.servers.state
+            self.health.warnings["mcp"] = self.servers.state
         await self.watch.start()
         self.spawn(self.watch.puller.run(), "watch")
         self.spawn(self.watch.expire(), "expiry")
@@ -67,7 +67,12 @@ class ToolDispatchService(Service[ToolDispatchSettings]):
 
     def _bound(self) -> tuple[bool, str]:
         missing = [name for name, lane in self.lanes.items() if not lane.puller.bound.is_set()]
-        return not missing, f"no consumer yet: {', '.join(missing)}" if missing else f"{len(self.lanes)} tools"
+        if missing:
+            return False, f"no consumer yet: {', '.join(missing)}"
+        return (
+            self.pulling.is_set(),
+            f"{len(self.lanes)} tools" if self.pulling.is_set() else "MCP servers are starting",
+        )
 
     async def _pull(self) -> None:
         await self.watch.caught_up.wait()
@@ -76,7 +81,7 @@ class ToolDispatchService(Service[ToolDispatchSettings]):
         await self._opened()
         self.pulling_own.set()
         self.servers.start()
-        await self.servers.listed()
+        await self.servers.tried()
         await self._opened()
         self.pulling.set()
 

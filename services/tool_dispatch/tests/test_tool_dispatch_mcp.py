@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from catenary_protocols.bus.messages import Beat
 from catenary_runtime.testing import NatsServer
 from catenary_tool_dispatch import servers
 from catenary_tool_dispatch.executors import mcp
@@ -156,8 +158,9 @@ async def test_a_server_on_a_private_address_is_not_asked_unless_the_registry_sa
         patch.setattr(mcp, "log", Said(lost))
         async with listener, serving(server, caller, registry, wait=False) as service:
             await lost.wait()
-            assert service.servers.state() == (False, "web: not connected")
-            assert not service.health.ready()[0]
+            ok, detail = service.servers.state()
+            assert not ok
+            assert detail.startswith("web: not connected: ")
     assert not asked.is_set()
 
 
@@ -216,6 +219,8 @@ async def test_the_death_of_an_idle_server_is_noticed(
         first = await caller.call("s_pid", {})
         os.kill(int(first.output), signal.SIGKILL)
         await until(caller, lambda: not service.servers.state()[0])
+        assert service.health.ready()[0]
+        assert service.health.warning().startswith("mcp: s: not connected")
         second = await caller.call("s_pid", {})
     assert code(second) == "ok"
     assert second.output != first.output
@@ -312,14 +317,41 @@ async def test_a_server_of_last_year_is_understood(
     assert "initialize notifications/initialized tools/list tools/call tools/list" in said
 
 
-async def test_a_server_that_cannot_be_started_keeps_the_others_working_and_is_named(
+ABSENT = ["/no/such/program"], ": FileNotFoundError: [Errno 2] No such file or directory: '/no/such/program'"
+ENDS, SILENT = (["true"], ": "), (["sleep", "600"], "")
+
+
+@pytest.mark.parametrize("dead", [ABSENT, ENDS, SILENT])
+async def test_a_server_that_does_not_start_stops_nothing_and_is_told_of(
+    server: NatsServer, caller: Caller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dead: tuple[list[str], str]
+) -> None:
+    command, why = dead
+    monkeypatch.setattr(servers, "FIRST_S", 0.5)
+    registry = registry_file(tmp_path, {"name": "echo", "command": ["cat"]}, mcp=[{"name": "none", "command": command}])
+    async with asyncio.timeout(mcp.START_S / 2), serving(server, caller, registry) as service:
+        assert (await caller.call("echo", {"a": 1})).output == '{"a": 1}'
+        assert code(await caller.call("none_tool", {})) == "unknown_tool"
+        ready, rows = service.health.ready()
+        assert ready
+        mcp_row = next(row for row in rows if row["check"] == "mcp")
+        assert not mcp_row["ok"]
+        assert str(mcp_row["detail"]).startswith(f"none: not connected{why}")
+        beat = service.beat()
+        assert isinstance(beat, Beat)
+        assert beat.ready
+        assert beat.warning == f"mcp: {mcp_row['detail']}"
+
+
+async def test_a_server_that_comes_up_later_has_its_tools_then(
     server: NatsServer, caller: Caller, tmp_path: Path
 ) -> None:
-    registry = registry_file(
-        tmp_path, {"name": "echo", "command": ["cat"]}, mcp=[{"name": "none", "command": ["/no/such/program"]}]
-    )
-    async with serving(server, caller, registry, wait=False) as service:
-        assert (await caller.call("echo", {"a": 1})).output == '{"a": 1}'
-        ready, rows = service.health.ready()
-    assert not ready
-    assert {"check": "mcp", "ok": False, "detail": "none: not connected"} in rows
+    program = tmp_path / "server"
+    registry = registry_file(tmp_path, mcp=[{"name": "s", "command": [str(program)]}])
+    async with serving(server, caller, registry) as service:
+        assert not service.lanes
+        assert code(await caller.call("s_pid", {})) == "unknown_tool"
+        await asyncio.to_thread(program.write_text, f"#!/bin/sh\nexec {shlex.join(STDIO)}\n")
+        await asyncio.to_thread(program.chmod, 0o700)
+        await pulled(caller, service, "s_pid")
+        assert code(await caller.call("s_pid", {})) == "ok"
+        assert service.health.warning() == ""

@@ -26,10 +26,11 @@ PATHS = frozenset({"/health", "/ready", "/metrics", "/health/live", "/health/rea
 
 @dataclass(slots=True)
 class Health:
-    """Named checks. A check returns (ok, why); all must be ok for ready."""
+    """Named checks. A check returns (ok, why); all must be ok for ready, but for `warnings`, which are only told."""
 
     service: str
     checks: dict[str, Check] = field(default_factory=dict)
+    warnings: dict[str, Check] = field(default_factory=dict)
     stopping: bool = False
 
     def ready(self) -> tuple[bool, list[dict[str, object]]]:
@@ -40,7 +41,16 @@ class Health:
             rows.append({"check": name, "ok": ok, "detail": detail})
         if self.stopping:
             rows.append({"check": "running", "ok": False, "detail": "shutting down"})
-        return all(bool(row["ok"]) for row in rows), rows
+        ready = all(bool(row["ok"]) for row in rows)
+        for name, check in self.warnings.items():
+            ok, detail = check()
+            rows.append({"check": name, "ok": ok, "detail": detail})
+        return ready, rows
+
+    def warning(self) -> str:
+        """What is amiss and keeps no traffic away, "" for nothing."""
+        told = ((name, *check()) for name, check in self.warnings.items())
+        return "; ".join(f"{name}: {detail}" for name, ok, detail in told if not ok)
 
     def answer(self, path: str) -> tuple[int, str, bytes]:
         """Status, content type and body for one of `PATHS`."""

@@ -129,6 +129,7 @@ class Service(Generic[S]):
             ready=self.takes_work(),
             draining=self.draining,
             sent_at=time.time(),
+            warning=self.health.warning(),
             **more,
         )
 

@@ -53,6 +53,15 @@ async def test_ready_needs_every_check_and_no_end_in_sight(engine: bool, stoppin
     assert (await get(health, "/health/ready"))[0] == status
 
 
+@pytest.mark.parametrize("well", [True, False])
+async def test_a_warning_is_told_and_keeps_no_traffic_away(well: bool) -> None:
+    health = Health("worker", {"bus": lambda: (True, "connected")}, {"disk": lambda: (well, "nearly full")})
+    code, body = await get(health, "/ready")
+    assert (code, json.loads(body)["ready"]) == (200, True)
+    assert {"check": "disk", "ok": well, "detail": "nearly full"} in json.loads(body)["checks"]
+    assert health.warning() == ("" if well else "disk: nearly full")
+
+
 async def test_other_paths_are_not_found_and_say_what_there_is() -> None:
     assert await get(Health("worker"), "/admin") == (404, "/health /ready /metrics\n")
 

@@ -52,23 +52,24 @@ class McpServer:
     """One server. `on_tools` is told what it offers, each time that was asked.
 
     Attributes:
-        listed: set once it has said which tools it has.
+        tried: set once it has said which tools it has, or failed to for the first time.
         names: the tools it has now, by its own names.
     """
 
     def __init__(self, spec: McpSpec, on_tools: Listed) -> None:
         self.spec = spec
-        self.listed = asyncio.Event()
+        self.tried = asyncio.Event()
         self.names: frozenset[str] = frozenset()
         self._on_tools = on_tools
         self._client: Client | None = None
+        self._why = ""
         self._up = asyncio.Event()
         self._ask = asyncio.Event()
         self._leaving = asyncio.Event()
 
     def state(self) -> tuple[bool, str]:
         """Whether it is connected, and a word about it, as a health check."""
-        return self._up.is_set(), f"{len(self.names)} tools" if self._up.is_set() else "not connected"
+        return self._up.is_set(), f"{len(self.names)} tools" if self._up.is_set() else f"not connected{self._why}"
 
     # --- its life -----------------------------------------------------------------------------------------------
 
@@ -81,10 +82,12 @@ class McpServer:
             try:
                 await self._serve()
             except Exception as error:  # noqa: BLE001  # the boundary around foreign code
+                self._why = f": {_kinds(error)}"
                 log.warning("mcp.lost", server=self.spec.name, error=_kinds(error))
             finally:
                 self._client = None
                 self._up.clear()
+                self.tried.set()
             if loop.time() - began > _AGAIN_MOST_S:
                 pause = _AGAIN_S
             with contextlib.suppress(TimeoutError):
@@ -104,7 +107,9 @@ class McpServer:
                 client = await stack.enter_async_context(await self._connect(stack))
             await self._list(client)
             self._client = client
+            self._why = ""
             self._up.set()
+            self.tried.set()
             log.info("mcp.up", server=self.spec.name, tools=len(self.names), protocol=client.protocol_version)
             async with asyncio.TaskGroup() as group:
                 listening = group.create_task(self._listen(client), name=f"mcp {self.spec.name}")
@@ -151,7 +156,6 @@ class McpServer:
             tools = [tool for tool in tools if tool.name in self.spec.tools]
         self.names = frozenset(tool.name for tool in tools[:_MOST_TOOLS])
         self._on_tools(tools[:_MOST_TOOLS])
-        self.listed.set()
 
     # --- calls --------------------------------------------------------------------------------------------------
 
