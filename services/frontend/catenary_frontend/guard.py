@@ -11,11 +11,12 @@ from typing import Any
 import structlog
 from catenary_protocols.errors import ErrorInfo
 from catenary_runtime.tls import server_tls
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from catenary_frontend.edge import REQUEST_ID_HEADERS, new_request_id
 from catenary_frontend.errors import error_for, headers_for, status_of
 from catenary_frontend.metrics import CONNECTIONS_REFUSED
+from catenary_frontend.outlet import Message, Send
 from catenary_frontend.settings import FrontendSettings
 
 log = structlog.get_logger()
@@ -49,8 +50,26 @@ class _Late:
         self.close = protocol.close_late
 
 
+def _send_plainly(cycle: RequestResponseCycle) -> None:
+    """HTTP/1.0 knows no chunks: a body of unknown length ends with the connection, which uvicorn then closes."""
+    send: Send = cycle.send  # type: ignore[assignment]  # uvicorn's types are its own
+    unknown = False
+
+    async def plainly(message: Message) -> None:
+        nonlocal unknown
+        if message["type"] == "http.response.start":
+            unknown = b"content-length" not in {name.lower() for name, _ in message.get("headers", ())}
+            if unknown:
+                cycle.chunked_encoding = False
+        elif unknown:
+            cycle.expected_content_length = len(message.get("body", b""))
+        await send(message)
+
+    cycle.send = plainly  # type: ignore[method-assign, assignment]  # of this one answer
+
+
 class _Guarded(HttpToolsProtocol):
-    """HTTP/1.1 of one connection.
+    """HTTP/1.1 or 1.0 of one connection.
 
     States: a request comes (head, then body), it was read and is answered, or the client was refused and may read why.
     """
@@ -108,6 +127,8 @@ class _Guarded(HttpToolsProtocol):
         super().on_headers_complete()
         if self.cycle is not None:
             self.cycle.transport = _Late(self)  # type: ignore[assignment]  # all that an answer needs of one
+            if self.scope["http_version"] == "1.0":
+                _send_plainly(self.cycle)
 
     def on_message_complete(self) -> None:
         """All of it is there."""

@@ -175,3 +175,33 @@ async def test_the_bounds_end_with_the_request(stand: Stand) -> None:
         end = Finished(reason="stop", usage=Usage(prompt_tokens=5, completion_tokens=1))
         tokenizer.say(request.turn.turn_id, Accepted(prompt_tokens=5), TextDelta(text="hi"), end)
     assert asking.result().status_code == 200
+
+
+@pytest.mark.parametrize(("version", "chunked"), [(b"1.1", True), (b"1.0", False)])
+async def test_a_stream_to_a_client_of_http_1_0_has_no_chunks_and_ends_with_the_connection(
+    stand: Stand, version: bytes, chunked: bool
+) -> None:
+    body = b'{"model": "org/m", "stream": true, "messages": [{"role": "user", "content": "hi"}]}'
+    async with stand.tokenizer() as tokenizer:
+        one = await Client.to(stand)
+        head = HEAD.replace(b"1.1", version) + b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
+        one.writer.write(head + body)
+        request = await tokenizer.request()
+        tokenizer.say(request.turn.turn_id, Accepted(prompt_tokens=5), TextDelta(text="one "))
+        start = await one.reader.readuntil(b"one ")
+        end = Finished(reason="stop", usage=Usage(prompt_tokens=5, completion_tokens=2))
+        tokenizer.say(request.turn.turn_id, TextDelta(text="two"), end)
+        said = start + await one.rest()
+    headers, _, told = said.partition(b"\r\n\r\n")
+    assert (b"transfer-encoding: chunked" in headers) is chunked
+    assert b"connection: close" in headers
+    assert told.startswith(b"data: ") is not chunked
+    assert told.endswith(b"0\r\n\r\n" if chunked else b"data: [DONE]\n\n")
+
+
+async def test_what_has_a_length_has_it_in_http_1_0_too(stand: Stand) -> None:
+    one = await Client.to(stand)
+    one.writer.write(b"GET /health HTTP/1.0\r\n\r\n")
+    headers, _, told = (await one.rest()).partition(b"\r\n\r\n")
+    assert f"content-length: {len(told)}".encode() in headers
+    assert json.loads(told)["alive"]
