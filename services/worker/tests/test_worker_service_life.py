@@ -14,12 +14,14 @@ from catenary_protocols.conversation import Sampling
 from catenary_protocols.errors import CatenaryError, EngineError
 from catenary_runtime import telemetry
 from catenary_runtime.bus import Bus
+from catenary_runtime.config import ConfigError, load
 from catenary_runtime.models import get_card
 from catenary_runtime.testing import NatsServer, Process, provisioned
 from catenary_worker import service as service_module
 from catenary_worker.engines.base import Engine, EngineFactory, EngineInfo, EngineSetup, Step, engine_for
 from catenary_worker.engines.sim import SimEngine
 from catenary_worker.service import WorkerService
+from catenary_worker.settings import WorkerSettings
 from catenary_worker.testing import (
     BEAT_S,
     DEATH_LIMIT_S,
@@ -136,12 +138,9 @@ async def test_two_workers_of_the_same_model_have_the_same_card_and_another_bloc
     ("wrong", "field"),
     [
         ({"engine": "sims"}, "engine"),
-        ({"engine_options": "{"}, "engine_options"),
-        ({"engine_options": "[1]"}, "engine_options"),
         ({"engine_options": '{"blokcs": 3}'}, "sim"),
         ({"model_path": "/nowhere"}, "model_path"),
         ({"parser": "klingon"}, "parser"),
-        ({"reasoning": "klingon"}, "reasoning"),
     ],
 )
 async def test_what_it_cannot_start_with_is_named(
@@ -151,6 +150,16 @@ async def test_what_it_cannot_start_with_is_named(
     with pytest.raises(ExceptionGroup) as caught:
         await service.live()
     assert (await failed(caught.value)).field.startswith(field)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [("--engine-options", "{"), ("--engine-options", "[1]"), ("--parser", "klingon"), ("--reasoning", "klingon")],
+)
+def test_what_its_settings_may_not_be_is_told_before_it_starts(flag: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{flag}: ") as caught:
+        load(WorkerSettings, "worker", [flag, value], {})
+    assert caught.value.field == flag
 
 
 async def test_an_engine_that_breaks_gives_its_turns_back_and_ends_the_worker(
