@@ -18,6 +18,7 @@ from catenary_protocols.bus.subjects import token
 from catenary_protocols.errors import TransportError
 from nats.errors import Error as NatsError
 from nats.js.errors import NotFoundError
+from nats.js.object_store import OBJ_CHUNKS_PRE_TEMPLATE, ObjectStore
 
 from catenary_runtime.bus import Bus
 from catenary_runtime.presence import Listener, Peer, Presence
@@ -38,6 +39,8 @@ FILES = (
     "special_tokens_map.json",
 )
 """What a prompt needs, as patterns of paths in a model directory."""
+CHUNK_S = 2.0
+"""So long the next 128 KB of a file may take."""
 _decode = Decoder(ModelCard)
 
 
@@ -100,14 +103,33 @@ async def fetch_model(bus: Bus, card: ModelCard, cache: Path) -> Path:
         if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest()[:32] == digest:
             continue
         try:
-            data = (await store.get(digest)).data or b""
+            data = await _content(bus, store, digest)
         except (NatsError, TimeoutError) as error:
-            raise TransportError(f"{name} of model {card.model} is not in the store: {error}") from error
+            why = error or type(error).__name__
+            raise TransportError(f"{name} of model {card.model} is not in the store: {why}") from error
+        if hashlib.sha256(data).hexdigest()[:32] != digest:
+            raise TransportError(f"{name} of model {card.model} is not whole in the store")
         path.parent.mkdir(exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}.part")
         part.write_bytes(data)
         part.rename(path)
     return directory
+
+
+async def _content(bus: Bus, store: ObjectStore, name: str) -> bytes:
+    """An object, chunk by chunk; nats-py's own `get` waits for ever for chunks that are gone.
+
+    Workers that start together all put it, and each takes away the chunks of the one before.
+    """
+    info = await store.get_info(name)
+    subject = OBJ_CHUNKS_PRE_TEMPLATE.format(bucket=bus.subjects.artifacts_bucket, obj=info.nuid)
+    if not info.chunks:
+        return b""
+    chunks = await bus.js.subscribe(subject, ordered_consumer=True)
+    try:
+        return b"".join([(await chunks.next_msg(CHUNK_S)).data for _ in range(info.chunks)])
+    finally:
+        await chunks.unsubscribe()
 
 
 class Directory:

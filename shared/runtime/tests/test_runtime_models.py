@@ -1,12 +1,14 @@
 """Model cards and files over JetStream: published by a worker, fetched by whoever serves the model."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 from catenary_protocols.bus.codec import encode
 from catenary_protocols.bus.messages import ModelCard, WorkerLoad
 from catenary_protocols.errors import TransportError
+from catenary_runtime import models
 from catenary_runtime.bus import Bus
 from catenary_runtime.models import Directory, card_hash, fetch_model, get_card, hash_files, publish_model
 from catenary_runtime.presence import Presence
@@ -78,6 +80,32 @@ async def test_what_is_not_there_is_a_typed_error(stored: Bus, directory: Path, 
         await get_card(stored, MODEL, card.card)
     with pytest.raises(TransportError, match="is not in the store"):
         await fetch_model(stored, card, tmp_path / "cache")
+
+
+async def test_a_file_whose_chunks_another_worker_took_away_is_no_wait_for_ever(
+    stored: Bus, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models, "CHUNK_S", 0.2)
+    card = card_of(directory)
+    await publish_model(stored, card, directory)
+    bucket = stored.subjects.artifacts_bucket
+    await stored.js.purge_stream(f"OBJ_{bucket}", subject=f"$O.{bucket}.C.>")
+    with pytest.raises(TransportError, match="is not in the store"):
+        await fetch_model(stored, card, tmp_path / "cache")
+
+
+async def test_workers_that_put_a_model_together_leave_it_whole(
+    stored: Bus, nats_server: NatsServer, directory: Path, tmp_path: Path
+) -> None:
+    (directory / "tokenizer.json").write_bytes(b"many chunks " * 100_000)
+    card = card_of(directory)
+    async with AsyncExitStack() as stack:
+        workers = [
+            await stack.enter_async_context(bus_to(nats_server, f"w-{number}", stored.subjects)) for number in range(6)
+        ]
+        await asyncio.gather(*(publish_model(worker, card, directory) for worker in workers))
+    there = await fetch_model(stored, card, tmp_path / "cache")
+    assert hash_files(there) == card.artifacts
 
 
 async def test_without_provisioning_it_is_said(bus: Bus, directory: Path, tmp_path: Path) -> None:
