@@ -79,8 +79,8 @@ compose-test: $(VENV)/.dev  ## Compose on a Docker engine of the test's own: bui
 soak: $(VENV)/.dev  ## a mesh under mixed load: nothing grows, nothing is left behind (SECONDS=600)
 	$(BIN)/python -m tests.soak $(SECONDS)
 
-fuzz: $(VENV)/.dev  ## look for input that breaks the parsers' laws (SECONDS=600)
-	$(BIN)/python -m shared.parsers.tests.fuzz_parsers $(SECONDS)
+fuzz: $(VENV)/.dev  ## look for input that breaks the parsers' laws (SECONDS=600; SEED=1 for the same texts again)
+	$(BIN)/python -m shared.parsers.tests.fuzz_parsers $(SECONDS) $(SEED)
 
 reference: $(VENV)/.dev  ## write docs/reference and deploy/nats/accounts.conf anew from the code
 	$(BIN)/python -m tests.contract.reference

@@ -280,10 +280,11 @@ class Parser:
             inner.push(src.buf[src.pos : stop])
             given += stop - src.pos
             src.pos = stop
-            if src.ended or (found and found.group() in ends.all):
-                inner.end(natural=src.natural)
             try:
                 next(block)
+                if src.ended or (found and found.group() in ends.all):
+                    inner.end(natural=src.natural)  # only now: the end says nothing of text that stands before it
+                    next(block)
             except StopIteration as done:
                 fits = not done.value
                 break
