@@ -9,6 +9,7 @@ import nats
 async def main(url: str, mesh: str = "catenary.v1") -> None:
     nc = await nats.connect(url)
     calls = await nc.subscribe(f"{mesh}.tool.call.>")
+    await nc.flush()  # the first PING of nats-py may overtake the subscription, the second is behind it
     print(f"watching {calls.subject}, {1000 * await nc.rtt():.1f} ms from the broker", flush=True)
     async for msg in calls.messages:
         print(msg.subject, msg.data.decode(), flush=True)

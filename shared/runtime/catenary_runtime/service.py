@@ -35,6 +35,10 @@ from catenary_runtime.tls import broker_tls
 S = TypeVar("S", bound=Settings)
 log = structlog.get_logger()
 
+CANCEL_AGAIN_S = 5.0
+"""After which a cancelled task that still runs is cancelled again: `wait_for` of Python 3.11, and nats-py with it,
+loses a cancellation that comes at the moment when what was waited for is there."""
+
 
 class Service(Generic[S]):
     """Base of the six services.
@@ -76,6 +80,7 @@ class Service(Generic[S]):
         )
         self._tasks: asyncio.TaskGroup | None = None
         self._owned: set[asyncio.Task[None]] = set()
+        self._server: EmbeddedServer | None = None
 
     # --- what a service defines ---------------------------------------------------------------------------------
 
@@ -152,7 +157,6 @@ class Service(Generic[S]):
             loop.add_signal_handler(number, self.stopping.set)
         self.health.checks["bus"] = lambda: (self.bus.connected, "connected" if self.bus.connected else "no broker")
         await self.bus.connect()
-        server: EmbeddedServer | None = None
         try:
             await nats.micro.add_service(
                 self.bus.nc,
@@ -162,26 +166,28 @@ class Service(Generic[S]):
                 metadata={"instance": self.instance, "namespace": self.settings.namespace},
             )
             async with asyncio.TaskGroup() as self._tasks:
-                await self.presence.start(self.watches)
-                await self.start()
-                server = server_for(self.app(), self.settings.host, self.http_port(), **self.http_options())
-                serving = self.spawn(server.serve(), "http")
-                port = await server.started_on()
-                beating = self.spawn(self.presence.run(), "beats")
-                log.info("service.started", http=f"http://{self.settings.host}:{port}", incarnation=self.incarnation)
-                await self.stopping.wait()
-                await self._leave()
-                beating.cancel()
-                server.leave()
-                await serving
-                for task in self._owned:
-                    task.cancel()
+                try:
+                    await self._begin()
+                    await self.stopping.wait()
+                    await self._leave()
+                finally:
+                    self._cancel_tasks()
         finally:
-            if server is not None:
-                server.close()
+            if self._server is not None:
+                self._server.close()
             await self.bus.close()
             telemetry.shutdown()
             log.info("service.stopped")
+
+    async def _begin(self) -> None:
+        await self.presence.start(self.watches)
+        await self.start()
+        self._server = server_for(self.app(), self.settings.host, self.http_port(), **self.http_options())
+        self._http = self.spawn(self._server.serve(), "http")
+        port = await self._server.started_on()
+        self._beats = self.spawn(self.presence.run(), "beats")
+        _raise_if_cancelled()
+        log.info("service.started", http=f"http://{self.settings.host}:{port}", incarnation=self.incarnation)
 
     async def _leave(self) -> None:
         self.health.stopping = True
@@ -193,6 +199,23 @@ class Service(Generic[S]):
         except TimeoutError:
             log.warning("service.drain_cut")
         await self.stop()
+        self._beats.cancel()
+        if self._server is not None:
+            self._server.leave()
+        await self._http
+
+    def _cancel_tasks(self) -> None:
+        for task in self._owned:
+            task.cancel()
+        if self._owned:
+            asyncio.get_running_loop().call_later(CANCEL_AGAIN_S, self._cancel_tasks)
+
+
+def _raise_if_cancelled() -> None:
+    """For a cancellation that was lost below (see `CANCEL_AGAIN_S`)."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def run(service: type[Service[S]], settings: type[S], argv: Sequence[str] | None = None) -> int:

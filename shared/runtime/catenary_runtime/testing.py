@@ -1,11 +1,13 @@
 """For tests of anybody's: a real nats-server on a free port, and service processes that end with the test."""
 
 import asyncio
+import contextlib
 import json
 import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -250,12 +252,13 @@ def http_ready(port: int, path: str = "/ready") -> bool:
 
 
 def free_tcp_port() -> int:
-    """A port nobody listens on now."""
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port nobody listens on now, and below those that a system gives to connections: none of them takes it first."""
+    for _ in range(1000):
+        port = 10_000 + secrets.randbelow(22_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("no free port")
 
 
 @asynccontextmanager

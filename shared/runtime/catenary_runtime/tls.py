@@ -3,6 +3,7 @@
 It is wanted with a `tls://` URL, or when any file of it is named.
 """
 
+import asyncio
 import ssl
 
 from nats.aio.client import Client
@@ -67,6 +68,13 @@ class CarefulClient(Client):
         """Drop what has not left yet; nats-py would send it first thing when it is connected again."""
         self._pending.clear()
         self._pending_data_size = 0
+
+    async def _send_ping(self, future: asyncio.Future[None] | None = None) -> None:
+        """Behind what waits to be sent. nats-py writes it past that: a PONG would prove nothing of a subscription."""
+        if self.is_connected and self._pending and self._transport is not None:
+            self._transport.writelines(self._pending[:])
+            self.forget_unsent()
+        await super()._send_ping(future)
 
     def _connect_command(self) -> bytes:
         if "tls" in self.options and not self._server_info.get("tls_required"):

@@ -60,6 +60,28 @@ async def test_messages_come_in_order_with_reply_and_headers(bus: Bus) -> None:
     assert inbox.messages[-1].headers == {"traceparent": "00-1"}
 
 
+async def test_a_flush_is_behind_the_subscription_before_it(subjects: Subjects) -> None:
+    said = bytearray()
+
+    async def broker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"max_payload": 8388608}\r\n')
+        while line := await reader.readline():
+            said.extend(line)
+            if line.startswith(b"PING"):
+                writer.write(b"PONG\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(broker, "127.0.0.1", 0) as server:
+        bus = Bus(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}", subjects, "test", death_limit=1e9)
+        await bus.connect()
+        await flushed(bus)
+        said.clear()
+        await bus.subscribe("late", Inbox())
+        await flushed(bus)
+        await bus.close()
+    assert said.startswith(b"SUB late")
+
+
 async def test_what_had_not_left_when_the_connection_ended_is_not_said_later(
     nats_server: NatsServer, bus: Bus, subjects: Subjects
 ) -> None:

@@ -7,14 +7,16 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 from catenary_protocols.bus.messages import Beat
 from catenary_protocols.bus.subjects import Subjects
 from catenary_runtime.bus import Bus
+from catenary_runtime.config import Settings
 from catenary_runtime.presence import Listener, Peer, Presence
+from catenary_runtime.service import Service
 from catenary_runtime.testing import NatsServer, Process, free_tcp_port, http_ready
 
 BEAT_S = 0.05
@@ -146,6 +148,43 @@ async def test_while_it_drains_it_is_alive_but_not_ready(
         assert await asyncio.to_thread(http_ready, port, "/health")
         assert await ended(process) == 0
     assert "service.drain_cut" in [line["event"] for line in logged(tmp_path)]
+
+
+class Deaf(Service[Settings]):
+    """Swallows one cancellation: of its start, which may take long, and of its task."""
+
+    name = "tokenizer"
+    section = "tokenizer"
+    package = "catenary-runtime"
+    start_s = 0.0
+
+    async def start(self) -> None:
+        self.started = self.spawn(self._deaf(60, 60), "deaf")
+        await self._deaf(self.start_s, 0)
+
+    async def _deaf(self, seconds: float, more: float) -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(seconds)
+        await asyncio.sleep(more)
+
+
+@pytest.mark.parametrize("start_s", [0.0, 60.0])
+async def test_a_cancellation_that_is_swallowed_keeps_no_service_alive(
+    nats_server: NatsServer, subjects: Subjects, start_s: float
+) -> None:
+    service = Deaf(Settings(nats=nats_server.url, namespace=subjects.namespace))
+    service.start_s = start_s
+    living = asyncio.create_task(service.live())
+    async with asyncio.timeout(20):
+        while not hasattr(service, "started"):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    if start_s:
+        living.cancel()
+    else:
+        service.stopping.set()
+    assert await asyncio.wait([living], timeout=20) == ({living}, set())
+    assert living.cancelled() == bool(start_s)
+    assert service.started.cancelled()
 
 
 @pytest.mark.parametrize(("where", "said"), [("start", "broke at start"), ("task", "broke in a task")])
