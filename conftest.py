@@ -1,7 +1,14 @@
 """Fixtures for all tests: one real broker a session, a namespace of its own for each test."""
 
+import asyncio
+import faulthandler
+import gc
 import itertools
-from collections.abc import AsyncIterator, Iterator
+import os
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +24,7 @@ settings.register_profile("tests", deadline=None, derandomize=True, suppress_hea
 settings.load_profile("tests")
 # Services configure their own logs; a test's must not spend minutes on drawing the locals of a traceback.
 structlog.configure(processors=[structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)])
+TEARDOWN_S = 120.0
 _numbers = itertools.count(1)
 
 
@@ -48,8 +56,45 @@ class OneMesh(LoadScopeScheduling):  # type: ignore[misc]
     def _split_scope(self, nodeid: str) -> str:
         return "mesh" if nodeid.startswith("tests/mesh/") else nodeid
 
+    def remove_node(self, node: object) -> str | None:
+        """A process died; the test that it ran is not tried again."""
+        crashed: str | None = super().remove_node(node)
+        for scope, tests in list(self.workqueue.items()):
+            tests.pop(crashed, None)
+            if not tests:
+                del self.workqueue[scope]
+        return crashed
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneMesh:
     """Ours, where tests run side by side."""
     return OneMesh(config, log)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Every test ends: pytest-timeout looks away once a test has failed, and its teardown could then wait for ever."""
+    marker = item.get_closest_marker("timeout")
+    limit = float(marker.args[0] if marker else item.config.getini("timeout"))
+    guard = threading.Timer(limit + TEARDOWN_S, give_up, [item])
+    guard.daemon = True
+    guard.start()
+    try:
+        return (yield)
+    finally:
+        guard.cancel()
+
+
+def give_up(item: pytest.Item) -> None:
+    """Say what all tasks wait for, then end this process and its children: xdist goes on in another one."""
+    item.config.pluginmanager.getplugin("capturemanager").suspend_global_capture()
+    sys.stderr.write(f"ERROR {item.nodeid} did not end; what it waited for:\n")
+    for task in [one for one in gc.get_objects() if isinstance(one, asyncio.Task) and not one.done()]:
+        task.print_stack(limit=4, file=sys.stderr)
+    sys.stderr.flush()
+    faulthandler.dump_traceback(file=sys.stderr)
+    for children in Path("/proc/self/task").glob("*/children"):
+        for child in children.read_text().split():
+            os.kill(int(child), signal.SIGTERM)
+    os._exit(1)

@@ -211,14 +211,16 @@ async def running_frontend(server: NatsServer, subjects: Subjects, **settings: A
         await worker.start()
         beating = tasks.create_task(worker.run())
         url = f"http://127.0.0.1:{port}"
-        async with httpx.AsyncClient(base_url=url, headers=JSON, timeout=20) as http:
-            stand = Stand(server, subjects, frontend, http, url)
-            await stand.until(lambda: bool(frontend.catalog.cards()))
-            await stand.until(lambda: http_listens(port))
-            yield stand
-        frontend.stopping.set()
-        await living
-        beating.cancel()
+        try:
+            async with httpx.AsyncClient(base_url=url, headers=JSON, timeout=20) as http:
+                stand = Stand(server, subjects, frontend, http, url)
+                await stand.until(lambda: bool(frontend.catalog.cards()))
+                await stand.until(lambda: http_listens(port))
+                yield stand
+        finally:
+            frontend.stopping.set()
+            await living
+            beating.cancel()
 
 
 def _load(incarnation: int) -> WorkerLoad:

@@ -32,18 +32,26 @@ async def broker() -> AsyncIterator[NatsServer]:
 
 
 def answers(peer: TokenizerPeer) -> None:
-    """Let the peer do what a tokenizer does for a renewed worker: ask for what it still wants."""
+    """Let the peer do what a tokenizer does when a worker or it itself is renewed: ask for what it still wants."""
+
+    def ask(worker: Peer) -> None:
+        for turn in worker.beat.turns:
+            key = TurnKey(turn_id=turn.turn_id, attempt=turn.attempt)
+            if key in peer.lists:
+                peer.resend(worker.instance, key, offset=len(peer.got.get(key, {})))
+            else:
+                peer.cancel(worker.instance, key)
 
     def on_renewed(_: Peer, new: Peer) -> None:
         if new.service == "worker":
-            for turn in new.beat.turns:
-                key = TurnKey(turn_id=turn.turn_id, attempt=turn.attempt)
-                if key in peer.lists:
-                    peer.resend(new.instance, key, offset=len(peer.got.get(key, {})))
-                else:
-                    peer.cancel(new.instance, key)
+            ask(new)
+
+    def renewed(_: int) -> None:
+        for worker in peer.presence.live("worker"):
+            ask(worker)
 
     peer.presence.listen(Listener(on_renewed=on_renewed))
+    peer.presence.on_renewed = renewed
 
 
 async def whole(peer: TokenizerPeer) -> list[int]:
