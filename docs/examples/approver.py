@@ -10,8 +10,8 @@ import nats
 async def main(url: str, tool: str = "deploy", mesh: str = "catenary.v1") -> None:
     nc = await nats.connect(url)
     calls = await nc.subscribe(f"{mesh}.tool.call.{tool}.mesh")
-    await nc.flush()  # the first PING of nats-py may overtake the subscription, the second is behind it
-    print(f"waiting for calls of {tool}, {1000 * await nc.rtt():.1f} ms from the broker", flush=True)
+    # twice: nats-py's first PING may overtake the subscription, its second does not
+    print(f"waiting for calls of {tool}, {1e3 * min([await nc.rtt(), await nc.rtt()]):.1f} ms away", flush=True)
     async for msg in calls.messages:
         call = json.loads(msg.data)
         said = await asyncio.to_thread(input, f"run {tool} with {call['arguments']}? [y/n] ")

@@ -9,8 +9,8 @@ import nats
 async def main(url: str, mesh: str = "catenary.v1") -> None:
     nc = await nats.connect(url)
     calls = await nc.subscribe(f"{mesh}.tool.call.>")
-    await nc.flush()  # the first PING of nats-py may overtake the subscription, the second is behind it
-    print(f"watching {calls.subject}, {1000 * await nc.rtt():.1f} ms from the broker", flush=True)
+    # twice: nats-py's first PING may overtake the subscription, its second does not
+    print(f"watching {calls.subject}, {1e3 * min([await nc.rtt(), await nc.rtt()]):.1f} ms away", flush=True)
     async for msg in calls.messages:
         print(msg.subject, msg.data.decode(), flush=True)
 
