@@ -91,8 +91,16 @@ class EmbeddedServer(uvicorn.Server):
                     await self._over.wait()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen; connections inherit the listener's buffer."""
-        await super().startup(sockets)
+        """Listen; connections inherit the listener's buffer.
+
+        Cancelled meanwhile, it listens first: asyncio would lose the open socket. `close` ends that.
+        """
+        starting = asyncio.ensure_future(super().startup(sockets))
+        try:
+            await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            await starting
+            raise
         for one in self.servers:
             for listening in one.sockets:
                 with socket.socket(fileno=os.dup(listening.fileno())) as listener:

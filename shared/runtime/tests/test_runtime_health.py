@@ -1,10 +1,12 @@
 """The admin port: the status code is the contract, the body explains; logs are JSON without secrets of the format."""
 
 import asyncio
+import gc
 import json
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import MutableMapping
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -51,6 +53,22 @@ async def test_ready_needs_every_check_and_no_end_in_sight(engine: bool, stoppin
     assert {row["check"]: row["ok"] for row in told["checks"]}["engine"] is engine
     assert (await get(health, "/health"))[0] == 200
     assert (await get(health, "/health/ready"))[0] == status
+
+
+@pytest.mark.parametrize("rounds", range(8))
+async def test_a_server_that_is_cancelled_while_it_starts_leaves_no_socket_open(rounds: int) -> None:
+    server = server_for(admin_app(Health("worker")), "127.0.0.1", 0)
+    serving = asyncio.create_task(server.serve())
+    for _ in range(rounds):
+        await asyncio.sleep(0)
+    serving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+    server.close()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        gc.collect()
+    assert not told
 
 
 @pytest.mark.parametrize("well", [True, False])
