@@ -35,9 +35,9 @@ from catenary_runtime.tls import broker_tls
 S = TypeVar("S", bound=Settings)
 log = structlog.get_logger()
 
-CANCEL_AGAIN_S = 5.0
+CANCEL_AGAIN_S = 10.0
 """After which a cancelled task that still runs is cancelled again: `wait_for` of Python 3.11, and nats-py with it,
-loses a cancellation that comes at the moment when what was waited for is there."""
+loses a cancellation that comes at the moment when what was waited for is there. Nothing takes so long to tidy up."""
 
 
 class Service(Generic[S]):

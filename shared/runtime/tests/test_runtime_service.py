@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from catenary_protocols.bus.messages import Beat
 from catenary_protocols.bus.subjects import Subjects
+from catenary_runtime import service as service_module
 from catenary_runtime.bus import Bus
 from catenary_runtime.config import Settings
 from catenary_runtime.presence import Listener, Peer, Presence
@@ -170,8 +171,9 @@ class Deaf(Service[Settings]):
 
 @pytest.mark.parametrize("start_s", [0.0, 60.0])
 async def test_a_cancellation_that_is_swallowed_keeps_no_service_alive(
-    nats_server: NatsServer, subjects: Subjects, start_s: float
+    nats_server: NatsServer, subjects: Subjects, start_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(service_module, "CANCEL_AGAIN_S", 0.1)
     service = Deaf(Settings(nats=nats_server.url, namespace=subjects.namespace))
     service.start_s = start_s
     living = asyncio.create_task(service.live())
