@@ -16,6 +16,7 @@ MODULES = (
     "mesh_prompt",
     "parsers",
     "overload",
+    "slow_readers",
     "retention",
     "reuse",
     "headers",

@@ -4,14 +4,11 @@ import asyncio
 import json
 import os
 import secrets
-import socket
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from catenary_protocols.bus.codec import Decoder, encode
 from catenary_protocols.bus.messages import WorkerLoad
@@ -19,12 +16,12 @@ from nats.aio.msg import Msg
 
 from tests.mesh import ops
 from tests.mesh.harness import MODEL, PATIENCE_S, WEATHER, RunningMesh
+from tests.mesh.slow_readers import PATIENCE, SLOW, beside, cut, sipping
 
 pytestmark = pytest.mark.slow
 
 MB = 1 << 20
 AT_ONCE = 200
-SLOW = 50
 PAGE = os.sysconf("SC_PAGE_SIZE")
 _load = Decoder(WorkerLoad)
 
@@ -142,83 +139,21 @@ async def test_a_worker_that_nobody_answers_for_is_left_at_once(ops_mesh: Runnin
 
 @pytest.mark.timeout(150)
 async def test_clients_that_hardly_read_are_cut_and_hold_up_nobody(ops_mesh: RunningMesh) -> None:
-    """Each takes a byte a second, the engine talks as fast as it can, and they stay when they were cut.
-
-    Whoever asks beside them waits no longer than beside as many that read.
-    """
-    endless = ops.chat("Go on.", max_tokens=30_000, ignore_eos=True, stream=True)
-    loop, patience = asyncio.get_running_loop(), 3 * PATIENCE_S
-    async with ops_mesh.client() as client, AsyncExitStack() as slow:
-
-        async def beside() -> float:
-            began = time.monotonic()
-            request = ops.chat(secrets.token_hex(4), max_tokens=32)
-            while (
-                answer := await client.post("/v1/chat/completions", json=request, timeout=patience)
-            ).status_code == 503:
-                pass  # where others keep the machine busy, too, it may have to ask again
-            assert answer.status_code == 200, answer.text
-            return time.monotonic() - began
-
-        await beside()
-        async with reading(client, endless):
-            usual = await beside()
-        await ops.until_idle(ops_mesh)
-        cut = await ops.metric(ops_mesh, "frontend", "catenary_slow_readers_total")
-        size = resident(ops_mesh.pid("frontend"))
-        for _ in range(SLOW):
-            connection = await ops.deaf(ops_mesh, receive=4096)
-            await loop.sock_sendall(connection, ops.post("/v1/chat/completions", endless))
-            slow.callback(Sipping(connection).close)
-        sizes, waited = [], []
-        async with asyncio.timeout(patience):
-            while await ops.metric(ops_mesh, "frontend", "catenary_slow_readers_total") < cut + SLOW:
-                waited.append(await beside())
-                sizes.append(resident(ops_mesh.pid("frontend")))
-        await ops.until_idle(ops_mesh)
-        assert max(sizes) - size <= 64 * MB
-        assert max(waited) < 2 * usual + 1
-        assert max([await beside() for _ in range(8)]) < 1, "once they are cut, nothing is left of them"
-
-
-@asynccontextmanager
-async def reading(client: httpx.AsyncClient, request: dict[str, Any]) -> AsyncIterator[None]:
-    """As many clients that read all they are sent."""
-
-    async def read() -> None:
-        with suppress(httpx.HTTPError):  # one that a busy machine keeps from reading is cut, too
-            async with client.stream("POST", "/v1/chat/completions", json=request) as answer:
-                begun.release()
-                async for _ in answer.aiter_raw():
-                    pass
-
-    begun = asyncio.Semaphore(0)
-    tasks = [asyncio.create_task(read()) for _ in range(SLOW)]
-    for _ in tasks:
-        await begun.acquire()
-    yield
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
+    """The engine talks as fast as it can. What they cost others in time is for `make bench ARGS=slow_readers`."""
+    async with ops_mesh.client() as client:
+        await beside(client)
+        before, size, sizes = await cut(ops_mesh), resident(ops_mesh.pid("frontend")), []
+        async with sipping(ops_mesh):
+            async with asyncio.timeout(PATIENCE):
+                while await cut(ops_mesh) < before + SLOW:
+                    await beside(client)
+                    sizes.append(resident(ops_mesh.pid("frontend")))
+            await ops.until_idle(ops_mesh)
+            assert max(sizes) - size <= 64 * MB
+            for _ in range(8):
+                await beside(client)  # they are still connected
 
 
 def resident(pid: int) -> int:
     """Bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
-
-
-class Sipping:
-    """Reads one byte a second."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection, self._loop = connection, asyncio.get_running_loop()
-        self._next = self._loop.call_later(1, self._sip)
-
-    def _sip(self) -> None:
-        with suppress(BlockingIOError):
-            self._connection.recv(1)
-        self._next = self._loop.call_later(1, self._sip)
-
-    def close(self) -> None:
-        self._next.cancel()
-        self._connection.close()
