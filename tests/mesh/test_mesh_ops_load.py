@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from catenary_protocols.bus.codec import Decoder, encode
 from catenary_protocols.bus.messages import WorkerLoad
@@ -16,7 +17,7 @@ from nats.aio.msg import Msg
 
 from tests.mesh import ops
 from tests.mesh.harness import MODEL, PATIENCE_S, WEATHER, RunningMesh
-from tests.mesh.slow_readers import PATIENCE, SLOW, beside, cut, sipping
+from tests.mesh.slow_readers import PATIENCE, SLOW, beside, cut, reading, sipping
 
 pytestmark = pytest.mark.slow
 
@@ -137,21 +138,37 @@ async def test_a_worker_that_nobody_answers_for_is_left_at_once(ops_mesh: Runnin
                 assert time.monotonic() - began < 1
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(170)
 async def test_clients_that_hardly_read_are_cut_and_hold_up_nobody(ops_mesh: RunningMesh) -> None:
-    """The engine talks as fast as it can. What they cost others in time is for `make bench ARGS=slow_readers`."""
+    """The engine talks as fast as it can. Whoever asks beside them waits no longer than beside as many that read.
+
+    One of three rounds has to show that: in each a single turn meets the flood, and others may keep the machine busy.
+    """
     async with ops_mesh.client() as client:
         await beside(client)
-        before, size, sizes = await cut(ops_mesh), resident(ops_mesh.pid("frontend")), []
-        async with sipping(ops_mesh):
-            async with asyncio.timeout(PATIENCE):
-                while await cut(ops_mesh) < before + SLOW:
-                    await beside(client)
-                    sizes.append(resident(ops_mesh.pid("frontend")))
+        for _ in range(3):
+            async with reading(client):
+                usual = await beside(client)
             await ops.until_idle(ops_mesh)
-            assert max(sizes) - size <= 64 * MB
-            for _ in range(8):
-                await beside(client)  # they are still connected
+            waited = await beside_slow_readers(ops_mesh, client)
+            if waited < 2 * usual + 1:
+                break
+        assert waited < 2 * usual + 1
+
+
+async def beside_slow_readers(mesh: RunningMesh, client: httpx.AsyncClient) -> float:
+    """The longest wait of others until the slow readers are cut, in seconds."""
+    before, size = await cut(mesh), resident(mesh.pid("frontend"))
+    sizes, waited = [], []
+    async with sipping(mesh):
+        async with asyncio.timeout(PATIENCE):
+            while await cut(mesh) < before + SLOW:
+                waited.append(await beside(client))
+                sizes.append(resident(mesh.pid("frontend")))
+        await ops.until_idle(mesh)
+        assert max(sizes) - size <= 64 * MB
+        assert max([await beside(client) for _ in range(8)]) < 1, "once they are cut, nothing is left of them"
+    return max(waited)
 
 
 def resident(pid: int) -> int:
